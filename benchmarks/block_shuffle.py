@@ -28,7 +28,7 @@ from gpupipe.codecs.files import Place
 from gpupipe.datasets import Remote
 from gpupipe.planning.blocks import BlockShuffle, BlockShuffled, quality, starts_of
 from gpupipe.planning.order import Order, Shuffle
-from gpupipe.sources.remote.clients import Fsspec, Range
+from gpupipe.sources.remote.clients import ByteRange, Fsspec
 from gpupipe.sources.remote.files import RemoteFiles
 
 SAMPLES, CLASSES, MEAN_BYTES, BATCH = 1_281_167, 1_000, 110_000, 256
@@ -78,7 +78,7 @@ class Counted(Fsspec):
 
     requests = nbytes = 0
 
-    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         found = super().fetch(ranges)
         self.requests += len(ranges)
         self.nbytes += sum(len(data) for data in found if not isinstance(data, OSError))

@@ -33,7 +33,7 @@ from gpupipe.engines.dali.lowering.registry import COSTS
 from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
 from gpupipe.kernels.picture import chw
 from gpupipe.kernels.registry import FAST_FORMS, FORMS
-from gpupipe.reading.base import Feed
+from gpupipe.reading.reader import Feed
 from gpupipe.transforms.ops import Op
 
 SIDE = 224

@@ -24,7 +24,7 @@ import torch
 from _common import Table, heading, save
 
 from gpupipe import DataLoader
-from gpupipe.datasets.base import Dataset
+from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.lowering import Canvas, Input
 from gpupipe.pipelines import imagenet
 from gpupipe.planning.batches import Slices

@@ -68,7 +68,7 @@ _ADDRESS = re.compile(
     rf"<(?:(?:function|built-in method) )?{_NAME}(?: object)?(?: of [^<>]*)? at 0x[0-9a-f]+>"
     rf"|<bound method {_NAME} of [\w.]*(?:<locals>[\w.]*)*>"
 )
-_INTERNAL = re.compile(r"\b(StandIn|Standing|Mark|Pending\w*|Unread\w*|Traced\w*|Looked\w*)\b")
+_INTERNAL = re.compile(r"\b(StandIn|Standing|Mark|Pending\w*|Unread\w*|Traced\w*|Looked\w*|InspectionError)\b")
 
 
 class GpupipeWarning(UserWarning):

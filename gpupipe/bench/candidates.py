@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..loader.dataloader import DataLoader
-from ..transforms.base import Transform
 from ..transforms.compose import Compose
 from ..transforms.containers import _Container
+from ..transforms.transform import Transform
 
 __all__ = ["ENGINES", "TORCHVISION", "Candidates", "build"]
 

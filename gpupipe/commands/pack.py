@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import ConfigError
-from ..pack.base import AsIs, Form
+from ..pack.conversion import AsIs, Conversion
 from ..pack.formats import FORMATS, Format
 from ..pack.images import QUALITY, Reencoded
 from ..pack.sliceable import Sliceable
@@ -50,7 +50,7 @@ def _refuse_without_format(request: Request) -> None:
         )
 
 
-def _form(request: Request, format: Format) -> Form:
+def _form(request: Request, format: Format) -> Conversion:
     resize, decoded, quality = request.resize, request.decoded, request.quality
     if request.sliceable:
         if resize is not None or decoded or quality is not None or request.exif:

@@ -19,8 +19,8 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.progress import Progress
 from ..errors import BadSample, DatasetError
 from ..formats.base import Unpacked
-from ..pack.base import Form
 from ..pack.columns import Column, carry
+from ..pack.conversion import Conversion
 from ..pack.formats import Format
 from ..pack.journal import NAME, Journal
 from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
@@ -41,7 +41,7 @@ _SOME_LEFT_OUT = 3
 _MEGABYTE = 1_000_000
 
 
-def run(request: Request, format: Format, form: Form, shard_bytes: int) -> int:
+def run(request: Request, format: Format, form: Conversion, shard_bytes: int) -> int:
     """Run the command; see :func:`gpupipe.commands.pack.run`."""
     source, destination = placed(request.source, request.destination)
     packed_together: Source | None = None
@@ -77,7 +77,7 @@ def _run(
     dataset: EncodedImages,
     destination: str,
     format: Format,
-    form: Form,
+    form: Conversion,
     shard_bytes: int,
     shown: Callable[[str], str] = str,
 ) -> int:

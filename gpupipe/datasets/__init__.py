@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..sources.remote.options import Remote
 from .arrays import Arrays
-from .base import Dataset
 from .columns import Columns
+from .dataset import Dataset
 from .folder import ImageFolder
 from .index.summary import Summary
 from .list import ImageList

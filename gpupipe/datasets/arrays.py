@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import DatasetError
 from ..targets import as_labels
 from ..transforms.compose import as_compose
-from .base import Dataset
+from .dataset import Dataset
 
 __all__ = ["Arrays", "PixelRows"]
 

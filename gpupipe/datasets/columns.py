@@ -14,7 +14,7 @@ from ..errors import DatasetError
 from ..sources.base import Texts
 from ..sources.columns import checked_columns
 from ..targets import NumberColumn, Target, TextColumn
-from .base import Dataset
+from .dataset import Dataset
 from .sample_form import form_of
 from .subset import Subset
 

@@ -18,7 +18,7 @@ from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_limits
+from .dataset import Dataset, checked_limits
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
 from .options import with_options

@@ -19,7 +19,7 @@ from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import ChosenRows, Target
 from ..transforms.compose import as_compose
-from .base import Dataset
+from .dataset import Dataset
 
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry

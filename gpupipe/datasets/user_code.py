@@ -17,7 +17,7 @@ from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unread import encoded_of, unread
 from ..errors import DatasetError
 from ..transforms.compose import as_compose
-from .base import Dataset, checked_limits
+from .dataset import Dataset, checked_limits
 
 __all__ = ["FromTorch", "from_torch"]
 

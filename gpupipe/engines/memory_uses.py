@@ -16,9 +16,9 @@ from ..planning.epoch import pictures_per_sample
 from ..reading.setup import Setup
 from ..transforms.compose import Output
 
-__all__ = ["MemoryUse", "Place", "Workload"]
+__all__ = ["MemoryKind", "MemoryUse", "Workload"]
 
-Place = Literal["host", "pinned", "shm", "device"]
+MemoryKind = Literal["host", "pinned", "shm", "device"]
 """Kinds of memory. ``"pinned"`` and ``"shm"``, which is /dev/shm, are host memory too."""
 
 _ITEMSIZE = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
@@ -29,7 +29,7 @@ class MemoryUse:
     """One use of memory, and the calculation of its size."""
 
     what: str
-    place: Place
+    place: MemoryKind
     nbytes: int
     formula: str
     certain: bool = True
@@ -82,7 +82,7 @@ class Workload:
         """Average number of pixels of a decoded image or frame; 0 if unknown."""
         return 0.0 if self._some_sizes is None else float(self._some_sizes.prod(axis=1).mean())
 
-    def batches(self, what: str, place: Place, count: int, of: str, out: Output) -> list[MemoryUse]:
+    def batches(self, what: str, place: MemoryKind, count: int, of: str, out: Output) -> list[MemoryUse]:
         """Return ``count`` batches like ``out``, described by ``of``; nothing if their size is unknown before
         reading."""
         if out.shape is None:
@@ -102,7 +102,7 @@ class Workload:
             found += self.batches(what, "device" if self.setup.cuda else "host", count, of, out)
         return found
 
-    def encoded(self, place: Place, samples: int) -> list[MemoryUse]:
+    def encoded(self, place: MemoryKind, samples: int) -> list[MemoryUse]:
         """Return the bytes of this many stored samples, or of a whole epoch if that is less; an average."""
         sizes = self.setup.dataset.file_sizes
         if sizes is None or not len(sizes):
@@ -111,7 +111,7 @@ class Workload:
         formula = f"{samples:,} × {mean / 1e3:.3g} kB"
         return [MemoryUse("encoded images", place, int(samples * mean), formula, certain=False)]
 
-    def decoded(self, place: Place, samples: int, *, at_once: bool = False) -> list[MemoryUse]:
+    def decoded(self, place: MemoryKind, samples: int, *, at_once: bool = False) -> list[MemoryUse]:
         """Return the decoded images of this many samples, or of a whole epoch if that is less.
 
         The result is certain if they are held ``at_once`` and all images have one size, otherwise an average.

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..errors import PipelineError
 from ..transforms.ops import CutMix, MixUp
-from ..transforms.ops.base import F32, I64
 from ..transforms.ops.mixing import Mixing
+from ..transforms.ops.op import F32, I64
 
 __all__ = ["MIXES", "mix"]
 

@@ -21,7 +21,7 @@ from ..printable import printable
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.mapped import MappedFiles
-from ..sources.rows import Row, Rows
+from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
 from .arrow import bytes_of, checked_labels, further_of
 from .base import Format, TableOptions, Unpack
@@ -108,7 +108,7 @@ class HuggingFaceRows(Source):
         return map(values.__getitem__, range(len(values)) if self._chosen is None else self._chosen.tolist())
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        started, rows, containers = time.time_ns(), Rows(self.columns), dict[bytes, int]()
+        started, rows, containers = time.time_ns(), RowTable(self.columns), dict[bytes, int]()
 
         def container(path: bytes) -> int:
             if path not in containers:

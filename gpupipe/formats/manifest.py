@@ -21,7 +21,7 @@ from ..sources.columns import are_fractions, checked_columns, parsed
 from ..sources.extras import NotJsonError, parse_json
 from ..sources.files import Paths
 from ..sources.names import Outside, below, is_url, urls_below
-from ..sources.rows import Row, Rows
+from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL, Found, Storage
 from .base import Format, ShardOptions, Unpack, storage_of
 
@@ -70,7 +70,7 @@ class Manifested(Source):
         return "manifest", *self.paths.key, digest.hexdigest()
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
-        started, rows = time.time_ns(), Rows(self.columns)
+        started, rows = time.time_ns(), RowTable(self.columns)
         found = self.storage.look([self.paths[k] for k in range(len(self.paths))])
         for k, known in enumerate(found):
             rows.container(self.paths.rows[k], Found(0, 0) if isinstance(known, OSError) else known)

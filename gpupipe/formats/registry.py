@@ -12,7 +12,7 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..sources.compressed import plain_name
 from ..sources.names import is_url
 from .base import Format

@@ -17,10 +17,10 @@ from ..kernels.picture import pil
 from ..kernels.stacking import stack_images
 from ..rng import uniforms
 from ..transforms.albumentations import ToArray
-from ..transforms.base import Images
 from ..transforms.compose import Resolved
 from ..transforms.ops import Op
-from ..transforms.ops.base import F64
+from ..transforms.ops.op import F64
+from ..transforms.transform import Images
 from .pending import TO_ARRAY, Stage, Step
 from .same_names import Refused
 from .transforms import Translated, parts_of, translation

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torch.utils.data import IterableDataset
 
 from .. import datasets as ours
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.sample_form import Rest, SampleForm
 from ..errors import ConfigError, TranslationError
 from ..global_rng import lent

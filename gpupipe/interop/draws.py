@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "Draw", "Run", "Unknown", "replaced", "replayed"]
+__all__ = ["FUNCTIONS", "Draw", "TracedRun", "Unknown", "replaced", "replayed"]
 
 _MOST_DRAWS = 8
 _MOST_DECISIONS = 12
@@ -23,7 +23,7 @@ class Unknown(Exception):
     """User code did something whose meaning is unknown."""
 
 
-class Run:
+class TracedRun:
     """One run of user code along one of its paths. A draw has no value; each comparison of a draw is decided.
 
     Args:
@@ -79,7 +79,7 @@ class Draw:
 
     __array_ufunc__ = None
 
-    def __init__(self, run: Run, k: int, scale: float, shift: float):
+    def __init__(self, run: TracedRun, k: int, scale: float, shift: float):
         self.run, self.k, self.scale, self.shift = run, k, scale, shift
 
     @property

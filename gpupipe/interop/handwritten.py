@@ -21,18 +21,18 @@ from ..global_rng import drawn, lent, seed_all
 from ..kernels.apply import apply_sample
 from ..kernels.picture import chw, hwc, pil
 from ..transforms import Grayscale, Transform
-from ..transforms.base import Images
 from ..transforms.handwritten import HandWritten, Path, Step
 from ..transforms.lambda_ import name_of
+from ..transforms.transform import Images
 from .closed import Open, Outside, outside
-from .draws import Run, Unknown, replayed
+from .draws import TracedRun, Unknown, replayed
 from .isolation import Isolated
 from .marks import marked_function
 from .recording import Mark
 from .same_names import Refused
-from .tracing import Held, Seen, TracedImage, TracedTensor, traces
+from .tracing import Held, Trace, TracedImage, TracedTensor, traces
 
-__all__ = ["Place", "recognized"]
+__all__ = ["PipelinePosition", "recognized"]
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +41,7 @@ _WITHIN = (0.5, 0.001, 0.999, 0.25, 0.75)
 
 
 @dataclass(frozen=True)
-class Place:
+class PipelinePosition:
     """Position of user code in a pipeline."""
 
     is_pil: bool
@@ -62,7 +62,7 @@ class Place:
         return "tensor" if not self.is_pil else "RGB" if self.channels == 3 else "L"
 
 
-def recognized(function: Any, place: Place) -> list[Transform] | None:
+def recognized(function: Any, place: PipelinePosition) -> list[Transform] | None:
     """Return transforms equivalent to a function of user code; ``None`` if it is not understood or the proof fails."""
     try:
         with lent(), Isolated(function) as isolated:
@@ -78,8 +78,8 @@ def recognized(function: Any, place: Place) -> list[Transform] | None:
         return None
 
 
-def _recognized(function: Any, place: Place, reached: Outside) -> list[Transform] | None:
-    def stand_in(run: Run) -> Any:
+def _recognized(function: Any, place: PipelinePosition, reached: Outside) -> list[Transform] | None:
+    def stand_in(run: TracedRun) -> Any:
         return TracedImage(run, place.mode) if place.is_pil else TracedTensor.of(run)
 
     paths = traces(_with_marks(function, Mark), stand_in, reached.namespaces)
@@ -102,7 +102,7 @@ def _with_marks(function: Any, mark: Callable[[Any], Any]) -> Any:
     return marked if held else function
 
 
-def _written(paths: Sequence[Seen], draws: int, place: Place) -> Iterator[Path]:
+def _written(paths: Sequence[Trace], draws: int, place: PipelinePosition) -> Iterator[Path]:
     """Express every path as transforms of gpupipe. Transforms that the function holds draw for themselves: they get the
     numbers after the ``draws`` of the function."""
     for path in paths:
@@ -119,7 +119,7 @@ def _written(paths: Sequence[Seen], draws: int, place: Place) -> Iterator[Path]:
         yield Path(where, tuple(steps))
 
 
-def _check_form(transform: Transform, place: Place) -> None:
+def _check_form(transform: Transform, place: PipelinePosition) -> None:
     images = place.images(2, 40, 60)
     after = transform.resolve(np.full((2, transform.draws), 0.5), images)[1]
     same = (after.kind, after.dtype, after.channels) == (images.kind, images.dtype, images.channels)
@@ -134,7 +134,13 @@ class _Proof:
     """Runs a function with the draws of a plan in place of its own, beside the transforms that were derived from it."""
 
     def __init__(
-        self, function: Any, made: HandWritten, finish: Sequence[Transform], place: Place, reached: Outside, draws: int
+        self,
+        function: Any,
+        made: HandWritten,
+        finish: Sequence[Transform],
+        place: PipelinePosition,
+        reached: Outside,
+        draws: int,
     ):
         self.made, self.finish, self.place, self.reached, self.draws = made, finish, place, reached, draws
         self.function = _with_marks(function, self._acting)
@@ -182,7 +188,7 @@ def _bits(pixels: Array) -> tuple[Any, ...]:
     return pixels.dtype, pixels.reshape(*pixels.shape[:2], -1).shape, np.ascontiguousarray(pixels).tobytes()
 
 
-def _images(place: Place) -> Iterator[Array]:
+def _images(place: PipelinePosition) -> Iterator[Array]:
     """Iterate over images [H, W, C]: noise, a gradient, low contrast, many saturated pixels, one color, one pixel."""
     rng = np.random.default_rng(0)
     shape = 24, 33, place.channels

@@ -21,7 +21,7 @@ from ..errors import DatasetError
 from ..formats.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
 from .marks import marked_function
-from .recording import Looked, Mark, StandIn, watched
+from .recording import InspectionError, Mark, StandIn, watched
 from .same_names import Refused
 from .transforms import translated
 
@@ -226,10 +226,10 @@ class _Value:
         self.column = _Column(column, row)
 
     def __getattribute__(self, name: str) -> Any:
-        raise Looked(f"it looks at values of columns ({name})")
+        raise InspectionError(f"it looks at values of columns ({name})")
 
     def _looked(self, *_: Any) -> Any:
-        raise Looked("it looks at values of columns")
+        raise InspectionError("it looks at values of columns")
 
     __len__ = __iter__ = __getitem__ = __contains__ = __call__ = _looked
     __bool__ = __int__ = __float__ = __index__ = __str__ = __repr__ = __format__ = __hash__ = _looked
@@ -255,9 +255,9 @@ class _Opened(StandIn):
     def convert(self, mode: str | None = None, *more: Any, **named: Any) -> Any:
         row, now, lost = self.image
         if more or named or not (mode == "RGB" or mode == now or (mode == "L" and now in _GRAY)):
-            raise Looked(f"it converts images to {mode}")
+            raise InspectionError(f"it converts images to {mode}")
         if lost and mode != now:
-            raise Looked(f"it converts gray images to {mode}; use the transform Grayscale(3)")
+            raise InspectionError(f"it converts gray images to {mode}; use the transform Grayscale(3)")
         return _Opened(row, str(mode), lost or (mode == "L" and now != "L"))
 
 

@@ -214,11 +214,11 @@ class Surroundings:
         found = [(value, *place) for value in values for place in variables_reached(value)]
         self._variables = {(id(names), name): (names, name) for _, names, name in found}
         self._classes = list(dict.fromkeys(cls for value in values for cls in own_classes(type(value))))
-        self._before: list[tuple[_Place, Any]] = []
-        self._seen: list[tuple[_Place, Snapshot]] = []
+        self._before: list[tuple[_Slot, Any]] = []
+        self._seen: list[tuple[_Slot, Snapshot]] = []
 
     def __enter__(self) -> Surroundings:
-        places: list[_Place] = [_Variable(names, name) for names, name in self._variables.values()]
+        places: list[_Slot] = [_Variable(names, name) for names, name in self._variables.values()]
         places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
         self._before = [(place, place.value()) for place in places]
         self._copier = Copy((), self._samples)
@@ -314,7 +314,7 @@ class _Attribute:
             setattr(self.owner, self.name, value)
 
 
-_Place = _Variable | _Attribute
+_Slot = _Variable | _Attribute
 
 
 def _plain_attributes(cls: type) -> set[str]:

@@ -21,18 +21,18 @@ from .classes import known_class
 from .same_names import Refused
 from .unread_arrays import UnreadArray, unread_arrays
 
-__all__ = ["Looked", "Mark", "StandIn", "watched"]
+__all__ = ["InspectionError", "Mark", "StandIn", "watched"]
 
 
-class Looked(Exception):
+class InspectionError(Exception):
     """User code looked at an image, and so may do anything with it."""
 
-    last: ClassVar[Looked | None] = None
+    last: ClassVar[InspectionError | None] = None
     """The latest exception of this kind in each thread, in case user code catches it."""
 
     def __init__(self, what: str):
         super().__init__(what)
-        Looked.last = self
+        InspectionError.last = self
 
 
 class StandIn(Image.Image):
@@ -47,7 +47,7 @@ class StandIn(Image.Image):
     def __getattribute__(self, name: str) -> Any:
         if name in ("image", "steps", "then", "as_array", "__class__", "__dict__"):
             return object.__getattribute__(self, name)
-        raise Looked(f"it looks at the image itself ({name})")
+        raise InspectionError(f"it looks at the image itself ({name})")
 
     def then(self, step: Any) -> StandIn:
         return StandIn(self.image, (*self.steps, step))
@@ -57,13 +57,13 @@ class StandIn(Image.Image):
         return self.then(_TO_ARRAY)
 
     def __len__(self) -> int:
-        raise Looked("it looks at the image itself (len)")
+        raise InspectionError("it looks at the image itself (len)")
 
     def __getitem__(self, _: Any) -> Any:
-        raise Looked("it looks at the image itself ([])")
+        raise InspectionError("it looks at the image itself ([])")
 
     def __iter__(self) -> Any:
-        raise Looked("it looks at the image itself (iter)")
+        raise InspectionError("it looks at the image itself (iter)")
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -71,7 +71,7 @@ class StandIn(Image.Image):
     __hash__ = object.__hash__
 
     def _looked(self, *_: Any) -> Any:
-        raise Looked("it computes with the image itself")
+        raise InspectionError("it computes with the image itself")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _looked
     __bool__ = __float__ = __int__ = __lt__ = __gt__ = __le__ = __ge__ = _looked
@@ -120,15 +120,15 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
     if the code looks at an image or draws random numbers itself."""
     with lent():
         seed_all(seed)
-        before, Looked.last = drawn(), None
+        before, InspectionError.last = drawn(), None
         try:
             with unread_arrays():
                 made = other(given)
-            if Looked.last is not None:
-                raise Looked.last
+            if InspectionError.last is not None:
+                raise InspectionError.last
         except Refused:
             raise
-        except Looked as e:
+        except InspectionError as e:
             raise Refused(f"{who} does more than arrange the transforms that it holds: {e}", "own-view") from None
         except Exception as e:
             raise Refused(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import ImageFile
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from .closed import Open, outside
 from .marks import held, is_transform
 from .reach import transforms_outside

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from .. import transforms as ours
 from ..transforms import Transform
-from .draws import FUNCTIONS, Draw, Run, Unknown, replaced
+from .draws import FUNCTIONS, Draw, TracedRun, Unknown, replaced
 from .recording import StandIn
 
-__all__ = ["Held", "Seen", "TracedImage", "TracedTensor", "traces"]
+__all__ = ["Held", "Trace", "TracedImage", "TracedTensor", "traces"]
 
 _MOST_PATHS = 16
 
@@ -29,7 +29,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Trace:
     """What one run did to the image."""
 
     ranges: tuple[tuple[float, float], ...]
@@ -41,8 +41,8 @@ class Seen:
 
 
 def traces(
-    function: Callable[[Any], Any], given: Callable[[Run], Any], namespaces: Iterable[dict[str, Any]]
-) -> list[Seen]:
+    function: Callable[[Any], Any], given: Callable[[TracedRun], Any], namespaces: Iterable[dict[str, Any]]
+) -> list[Trace]:
     """Run a function along every path and return what each path does.
 
     Args:
@@ -54,9 +54,9 @@ def traces(
     """
     namespaces = list(namespaces)
     todo: list[tuple[bool, ...]] = [()]
-    found: list[Seen] = []
+    found: list[Trace] = []
     while todo:
-        run = Run(todo.pop())
+        run = TracedRun(todo.pop())
         changes = {place: make(run.draw) for place, make in FUNCTIONS.items()} | _pillow(run)
         with replaced(changes, namespaces):
             made = function(given(run))
@@ -65,7 +65,7 @@ def traces(
         if not isinstance(made, (TracedImage, TracedTensor)):
             raise Unknown(f"it returns {type(made).__name__}")
         todo += run.others
-        found.append(made.seen())
+        found.append(made.traced())
         if len(found) > _MOST_PATHS:
             raise Unknown(f"it has more than {_MOST_PATHS} paths")
     return found
@@ -78,11 +78,11 @@ class TracedImage(StandIn):
     """Stand-in for a PIL image. A gray image is treated as one with equal channels."""
 
     _OPEN = frozenset(
-        ("image", "steps", "then", "run", "shown_mode", "mode", "seen", "convert", "copy", "filter", "transpose",
+        ("image", "steps", "then", "run", "shown_mode", "mode", "traced", "convert", "copy", "filter", "transpose",
          "getbands", "step", "__class__", "__dict__")
     )  # fmt: skip
 
-    def __init__(self, run: Run, mode: str, steps: tuple[Any, ...] = ()):
+    def __init__(self, run: TracedRun, mode: str, steps: tuple[Any, ...] = ()):
         super().__init__(None, steps)
         self.run, self.shown_mode = run, mode
 
@@ -93,8 +93,8 @@ class TracedImage(StandIn):
             return object.__getattribute__(self, name)
         return object.__getattribute__(self, "run").refuse(f"it looks at the image itself ({name})")
 
-    def seen(self) -> Seen:
-        return Seen(tuple(self.run.ranges), self.steps, self.shown_mode)
+    def traced(self) -> Trace:
+        return Trace(tuple(self.run.ranges), self.steps, self.shown_mode)
 
     def step(self, transform: Transform | Held, *numbers: int) -> TracedImage:
         return TracedImage(self.run, self.shown_mode, (*self.steps, (transform, numbers)))
@@ -183,7 +183,7 @@ class _Enhancer:
         return image.step(jitter, *((factor.k,) * jitter.draws if isinstance(factor, Draw) else ()))
 
 
-def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
+def _pillow(run: TracedRun) -> dict[tuple[Any, str], Any]:
     """Return functions of Pillow that accept a stand-in."""
 
     def known(name: str, original: Any, seen: Callable[..., Any]) -> Any:
@@ -212,11 +212,11 @@ def _pillow(run: Run) -> dict[tuple[Any, str], Any]:
 class TracedTensor(Tensor):
     """Stand-in for a tensor. It records what is added to it and what it is multiplied by; nothing else is allowed."""
 
-    run: Run
+    run: TracedRun
     calls: tuple[tuple[str, tuple[float, ...]], ...]
 
     @staticmethod
-    def of(run: Run, calls: tuple[tuple[str, Any], ...] = ()) -> TracedTensor:
+    def of(run: TracedRun, calls: tuple[tuple[str, Any], ...] = ()) -> TracedTensor:
         made: TracedTensor = torch.empty(0).as_subclass(TracedTensor)
         made.run, made.calls = run, calls
         return made
@@ -236,13 +236,13 @@ class TracedTensor(Tensor):
             return of.run.refuse("it computes with something other than one number per channel")
         return TracedTensor.of(of.run, (*of.calls, (known, values)))
 
-    def seen(self) -> Seen:
+    def traced(self) -> Trace:
         if not self.calls:
-            return Seen(tuple(self.run.ranges), (), "tensor")
+            return Trace(tuple(self.run.ranges), (), "tensor")
         mean, std = _normalized(self.calls)
         if not all(map(np.isfinite, (*mean, *std))) or 0.0 in std:
             self.run.refuse("it has no inverse")
-        return Seen(tuple(self.run.ranges), ((ours.Normalize(mean, std), ()),), "tensor")
+        return Trace(tuple(self.run.ranges), ((ours.Normalize(mean, std), ()),), "tensor")
 
 
 _ARITHMETIC = {

@@ -19,7 +19,7 @@ from ..transforms.ops.returned import Returned
 from . import albumentations
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
-from .handwritten import Place, recognized
+from .handwritten import PipelinePosition, recognized
 from .recording import StandIn
 from .replaced import replaced
 from .same_names import CONVERTERS, Refused, interpolation, same_names
@@ -371,7 +371,7 @@ def _recognized(function: Any, place: _Place) -> list[Transform] | None:
     def translate(held: Any) -> list[Transform]:
         return [made for _, item in _flatten(held, "") for made in _translate(item, copy.copy(place))]
 
-    return recognized(function, Place(place.kind == "pil", place.channels, translate))
+    return recognized(function, PipelinePosition(place.kind == "pil", place.channels, translate))
 
 
 def _returned(function: Any, place: _Place) -> Returned | None:

@@ -110,7 +110,7 @@ def _returned(type_: str, shape: tuple[Any, ...]) -> Returned:
         ) from None
 
 
-Form = tuple[str, tuple[Any, ...]]
+TypeAndShape = tuple[str, tuple[Any, ...]]
 """Type and shape; see :class:`Returned`."""
 
 
@@ -120,7 +120,7 @@ def _tried(
     channels: int,
     size: tuple[int, int],
     seed: int,
-) -> tuple[Form, Form]:
+) -> tuple[TypeAndShape, TypeAndShape]:
     """Return (input, output) of the function for an image of noise, of darker noise, or of a black image with one
     spot."""
     pixels = np.random.default_rng(seed).integers(0, 256 >> (2 * seed), (*size, channels), np.uint8)
@@ -140,7 +140,7 @@ def _tried(
     return given, _form(made)
 
 
-def _form(value: Any) -> Form:
+def _form(value: Any) -> TypeAndShape:
     if isinstance(value, Image.Image):
         return value.mode, (value.height, value.width)
     if isinstance(value, Tensor):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import PipelineError
 from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
-from ..transforms.ops.base import Array
+from ..transforms.ops.op import Array
 from .dtype import to_dtype
 from .picture import Picture, array, chw, hwc, planes, to_bytes
 from .registry import (

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..transforms.ops import Crop, Flip, Normalize, Op, Resize, ToDtype
-from ..transforms.ops.base import Array
+from ..transforms.ops.op import Array
 from .dtype import constant
 from .geometry import resizes_by_torch
 from .picture import nchw

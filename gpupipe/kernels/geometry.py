@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import PipelineError
 from ..transforms import ops
-from ..transforms.ops.base import I64, Array
+from ..transforms.ops.op import I64, Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..transforms.ops.base import Array
+from ..transforms.ops.op import Array
 
 __all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "nchw", "pil", "planes", "size_of", "to_bytes"]
 

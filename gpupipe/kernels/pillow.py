@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..transforms.ops.base import F64
+from ..transforms.ops.op import F64
 from .device_random import on
 
 __all__ = ["affine", "perspective"]

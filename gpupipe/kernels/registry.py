@@ -33,7 +33,7 @@ __all__ = [
     "FORMS",
     "LEVEL_FORMS",
     "Form",
-    "Rows",
+    "RowMode",
     "Together",
     "arithmetic",
     "batch_form",
@@ -49,7 +49,7 @@ __all__ = [
 
 Form = Callable[[Picture, Any, int], Picture]
 BatchForm = Callable[[Tensor, Any], Tensor]
-Rows = Literal["drawn", "each", "all"]
+RowMode = Literal["drawn", "each", "all"]
 Together = Literal["never", "pil", "always"]
 
 _Form = TypeVar("_Form", bound=Form)
@@ -113,7 +113,7 @@ def form(kind: type[Op], *, exact: bool = True) -> Callable[[_Form], _Form]:
 
 
 def batch_form(
-    kind: type[Op], *, rows: Rows = "drawn", together: Together = "never"
+    kind: type[Op], *, rows: RowMode = "drawn", together: Together = "never"
 ) -> Callable[[_BatchForm], _BatchForm]:
     """Register the form of an op for a batch: ``function(x, op)``, which may write to ``x``.
 

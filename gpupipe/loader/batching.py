@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import default_collate
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.mixing import mix

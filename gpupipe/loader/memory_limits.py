@@ -14,12 +14,12 @@ from rich.filesize import decimal
 from .. import system
 from ..codecs.page_cache import CACHE_BYTES
 from ..engines.base import EngineConfig
-from ..engines.memory_uses import MemoryUse, Place, Workload
+from ..engines.memory_uses import MemoryKind, MemoryUse, Workload
 from ..errors import MemoryBudgetError
 
 __all__ = ["Estimate", "check_device", "check_host", "estimate"]
 
-_HOST: tuple[Place, ...] = ("host", "pinned", "shm")
+_HOST: tuple[MemoryKind, ...] = ("host", "pinned", "shm")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Estimate:
 
     uses: tuple[MemoryUse, ...]
 
-    def held(self, *places: Place) -> int:
+    def held(self, *places: MemoryKind) -> int:
         return _total(use for use in self.uses if use.place in places)
 
     @property
@@ -90,7 +90,7 @@ def check_device(config: EngineConfig, workload: Workload, total: int) -> None:
 
 
 def _check(
-    config: EngineConfig, workload: Workload, places: tuple[Place, ...], limit: int | None, between: str
+    config: EngineConfig, workload: Workload, places: tuple[MemoryKind, ...], limit: int | None, between: str
 ) -> None:
     setup = workload.setup
 

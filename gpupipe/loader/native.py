@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from torch.utils.data import BatchSampler, SequentialSampler, default_collate
 
 from ..codecs.page_cache import CACHE_BYTES
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..interop.snapshot import Glance, Snapshot

@@ -38,7 +38,7 @@ _DRAW = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _EpochPosition:
     """Position in an epoch of torch's DataLoader, and what is needed to repeat its order."""
 
     epoch: int = 0
@@ -106,8 +106,8 @@ class PlainSession(Session):
             self.take_batches(arguments.replaced.batches)
         self.prefetch_factor = self.loader.prefetch_factor
         self.next_epoch = 0
-        self._place = _Place()
-        self._resume: _Place | None = None
+        self._place = _EpochPosition()
+        self._resume: _EpochPosition | None = None
         """Start of the next epoch, if a state was loaded."""
         self._rng = ""
         """Generator state of the epoch that ``iter()`` began last, until it ends."""
@@ -192,7 +192,7 @@ class PlainSession(Session):
     # ---- an epoch
 
     def iterate(self) -> Iterator[Any]:
-        place = self._resume or _Place(self.next_epoch)
+        place = self._resume or _EpochPosition(self.next_epoch)
         stream = isinstance(self.loader.dataset, IterableDataset)
         if isinstance(self.loader.dataset, Stream):
             self.loader.dataset.set_epoch(place.epoch)
@@ -211,7 +211,9 @@ class PlainSession(Session):
         batches = iter(self.loader)
         return _Raising(self._batches(batches, place, place.delivered if stream else 0))
 
-    def _batches(self, batches: Iterator[Any], place: _Place, skip: int) -> Iterator[tuple[Any, Exception | None]]:
+    def _batches(
+        self, batches: Iterator[Any], place: _EpochPosition, skip: int
+    ) -> Iterator[tuple[Any, Exception | None]]:
         """Yield each batch, or the exception that user code raised instead."""
         if self.shard.world_size > 1:
             self._agreement.check(self._settings(place))
@@ -244,9 +246,9 @@ class PlainSession(Session):
         if not begun:  # no batch was left, or there is none at all
             self._resume, self.next_epoch = None, place.epoch + 1
         self.stats.epochs += 1
-        self._place, self._rng = _Place(), ""
+        self._place, self._rng = _EpochPosition(), ""
 
-    def _settings(self, place: _Place) -> dict[str, RankSetting]:
+    def _settings(self, place: _EpochPosition) -> dict[str, RankSetting]:
         """Settings that must be equal on all ranks."""
         a = self.arguments
         order, samples = "shuffled" if a.shuffle else "sequential", length_of(a.dataset)
@@ -292,21 +294,21 @@ class PlainSession(Session):
         It does not contain the random draws of user code for later batches, nor the position in a stream, which is read
         again from its start.
         """
-        next_one = self._resume or _Place(self.next_epoch, rng=self._rng or _state_of(self._draws_from))
+        next_one = self._resume or _EpochPosition(self.next_epoch, rng=self._rng or _state_of(self._draws_from))
         place = replace(self._place if self._place.delivered else next_one, global_batch=self._global_batch)
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
 
     def load(self, state: dict[str, Any]) -> None:
         if isinstance(state, Mapping) and state.get("version") == 1:
             state = {**state, "version": _VERSION, "global_batch": 0}
-        names = {"version", "loader", *asdict(_Place())}
+        names = {"version", "loader", *asdict(_EpochPosition())}
         if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
             why = "; ".join(reason.text for reason in self.reasons)
             raise StateError(
                 f"this is not a state of torch's own loader, which runs this dataset because {why}. "
                 "A loader on another engine saved it: start a new epoch instead"
             )
-        place = _Place(**{name: state[name] for name in asdict(_Place())})
+        place = _EpochPosition(**{name: state[name] for name in asdict(_EpochPosition())})
         for name, least, bits in (("epoch", 0, 63), ("delivered", 0, 63), ("seed", -1, 64), ("global_batch", 0, 63)):
             checked_integer(name, getattr(place, name), least, bits)
         _check_rng(place.rng)
@@ -322,7 +324,7 @@ class PlainSession(Session):
                 f"batch_size={max(was // self.shard.world_size, 1)} on {self.shard.world_size} rank(s), or start a new "
                 "epoch"
             )
-        self._resume, self._place, self.next_epoch, self._rng = place, _Place(), place.epoch, ""
+        self._resume, self._place, self.next_epoch, self._rng = place, _EpochPosition(), place.epoch, ""
         if place.delivered and (self._draws_globally or (self._remembered is not None and place.seed < 0)):
             text = (
                 f"this state is {place.delivered} batches into an epoch whose order was drawn from torch's global "

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..engines.base import EngineConfig
 from ..engines.memory_uses import Workload
 from ..errors import ConfigError, DatasetError, PipelineError, TranslationError

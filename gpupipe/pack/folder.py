@@ -13,7 +13,7 @@ from typing import Any
 
 from ..codecs.files import open_regular
 from ..errors import DatasetError
-from .base import Form, Kept
+from .conversion import Conversion, Kept
 from .journal import Journal
 from .processes import Tell, in_processes
 
@@ -45,7 +45,7 @@ class Written:
     written: int
     """Bytes."""
     kind: str = ""
-    """Empty if it has the new form, otherwise the kind of :class:`~gpupipe.pack.base.Kept`."""
+    """Empty if it has the new form, otherwise the kind of :class:`~gpupipe.pack.conversion.Kept`."""
     reason: str = ""
 
     def line(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Written:
 def pack_folder(
     source: str,
     samples: Sequence[Sample],
-    form: Form,
+    form: Conversion,
     writer: FolderWriter,
     journal: Journal[Written],
     *,
@@ -104,7 +104,7 @@ def _tasks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
         yield task
 
 
-def _work(source: str, form: Form, writer: FolderWriter, task: list[Sample], tell: Tell) -> list[Written]:
+def _work(source: str, form: Conversion, writer: FolderWriter, task: list[Sample], tell: Tell) -> list[Written]:
     """Read, convert and write the samples of one task."""
     done = []
     for sample in task:

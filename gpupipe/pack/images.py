@@ -15,8 +15,8 @@ from ..codecs.limits import Limits
 from ..codecs.pillow import guarded, open_image, orientation_of, quiet
 from ..errors import ConfigError
 from ..transforms import Resize
-from ..transforms.base import Images
-from .base import Kept
+from ..transforms.transform import Images
+from .conversion import Kept
 
 __all__ = ["QUALITY", "Raw", "Reencoded"]
 

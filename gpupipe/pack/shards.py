@@ -20,8 +20,8 @@ import xxhash
 from ..codecs.files import Undecodable, read_place
 from ..datasets.images import EncodedImages
 from ..errors import ConfigError, DatasetError
-from .base import Form, Kept
 from .columns import Carried, canonical
+from .conversion import Conversion, Kept
 from .formats import Format, Record, ShardWriter
 from .images import Reencoded
 from .journal import Journal
@@ -43,7 +43,7 @@ class Job:
     """Samples to write, their form and format, and the destination."""
 
     dataset: EncodedImages
-    form: Form
+    form: Conversion
     format: Format
     folder: str
     carried: Carried

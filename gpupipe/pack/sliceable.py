@@ -16,7 +16,7 @@ from ..codecs.jpeg.tile_index import Unsliceable, layout_of, tile_width, with_ti
 from ..codecs.jpeg.tiles import cut
 from ..codecs.pillow import guarded, open_image, quiet
 from ..errors import MissingDependency
-from .base import Kept
+from .conversion import Kept
 
 __all__ = ["Sliceable", "find_jpegtran"]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from .. import engines
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
 from ..errors import BadSample, ConfigError, SampleError
 from ..kernels.batches import repeat_rows

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..errors import ConfigError
 from ..kernels import FORMS
 from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
-from ..transforms.ops.base import F64, Mask
+from ..transforms.ops.op import F64, Mask
 
 __all__ = ["Difference", "Spread", "border_masks", "difference", "gray_levels", "to_pixels"]
 

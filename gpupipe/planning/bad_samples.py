@@ -22,7 +22,7 @@ from ..rng import stream
 from .order import Order, Shuffle, Streamed
 
 if TYPE_CHECKING:
-    from ..datasets.base import Dataset
+    from ..datasets.dataset import Dataset
 
 __all__ = ["FROM_EPOCH", "BadSamples", "OnError"]
 

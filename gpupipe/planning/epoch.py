@@ -18,7 +18,7 @@ from .batches import Batches
 from .order import Order
 
 if TYPE_CHECKING:
-    from ..datasets.base import Dataset
+    from ..datasets.dataset import Dataset
 
 __all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "resolve_plan"]
 

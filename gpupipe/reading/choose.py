@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
 from ..datasets.user_code import FromTorch
 from ..errors import PipelineError
-from .base import Decodes, Feed, Form, Reader
 from .clips import ClipReader
 from .files import FileReader
 from .paths import PathReader
 from .pixels import PixelReader
+from .reader import Decodes, Feed, MediaForm, Reader
 from .setup import Setup
 from .smaller import Smaller
 from .tiles import Cuts
@@ -20,12 +20,12 @@ from .user_code import UserCodeReader
 
 __all__ = ["feed_of", "reader_for"]
 
-_RETURNS: dict[str, Form] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
+_RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
 """Maximum number of codings with names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
 
-def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+def feed_of(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> Feed:
     """Return the form in which an engine gets a setup's dataset.
 
     Args:
@@ -48,7 +48,7 @@ def feed_of(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
     return feed
 
 
-def _of_files(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
+def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> Feed:
     dataset, scaled = setup.dataset, setup.scaled and Smaller.of(setup.dataset, setup.pipeline) is not None
     turns = dataset.orientations if dataset.limits.exif else np.ones(1, np.uint8)
     if dataset.codings is None or turns is None:  # Pillow decodes unknown codings
@@ -64,7 +64,7 @@ def _of_files(setup: Setup, accepts: frozenset[Form], decodes: Decodes) -> Feed:
     return Feed("paths" if opens else "encoded", handed, turned)
 
 
-def reader_for(setup: Setup, accepts: frozenset[Form], *, decodes: Decodes) -> Reader:
+def reader_for(setup: Setup, accepts: frozenset[MediaForm], *, decodes: Decodes) -> Reader:
     """Return the reader of a setup for an engine; see :func:`feed_of`."""
     dataset, feed = setup.dataset, feed_of(setup, accepts, decodes)
     if dataset.kind == "user code":

@@ -23,8 +23,8 @@ import torch
 from ..codecs.video.decode import ALL, ClipRequest, decode_clips, pyav_version, turned
 from ..codecs.video.types import Shortcuts, VideoEntry
 from ..types import Plan
-from .base import AheadReader, Loaded, Pending
 from .buffers import BufferPool, views_of
+from .reader import AheadReader, Loaded, Pending
 from .sample import bad_sample
 from .setup import Setup
 from .targets import targets_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..codecs.decode import Media
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture, size_of
 from ..types import Plan
 from .sample import changed

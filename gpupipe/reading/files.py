@@ -15,10 +15,10 @@ import torch
 from ..codecs.files import Place, Undecodable, read_place
 from ..codecs.jpeg.tiles import Cut
 from ..types import Plan
-from .base import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .buffers import BufferPool, views_of
 from .check_files import FileChecker
 from .paths import padded
+from .reader import NO_BYTES, NO_PIXELS, AheadReader, Decodes, Feed, Loaded, Pending
 from .sample import bad_sample
 from .setup import Setup
 from .take import Take, TakeBatch, Taken
@@ -30,12 +30,12 @@ __all__ = ["FileReader"]
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
-Rows = list[tuple[int, U8 | Cut | Undecodable | float | None]]
+RowResults = list[tuple[int, U8 | Cut | Undecodable | float | None]]
 """(row, result). The result is bytes of the file or of a part of it, the reason why there are none, or the seconds it
 took to write the pixels to their place, ``None`` if they were decoded before."""
 
 
-class FileReader(AheadReader[Rows]):
+class FileReader(AheadReader[RowResults]):
     """Reads encoded bytes in few parts per batch, just enough to occupy all threads. Each image that Pillow decodes is
     a task.
 
@@ -66,7 +66,7 @@ class FileReader(AheadReader[Rows]):
             return np.ones(len(plan), np.bool_)
         return self._handed[self._dataset.codings[0][plan.indices]] | (factors > 1)
 
-    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Rows]:
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[RowResults]:
         bad = self._dataset.bad(plan.indices)
         if bad:
             return Pending(plan, bad=tuple(bad))
@@ -103,7 +103,7 @@ class FileReader(AheadReader[Rows]):
         if self._setup.cuda:
             torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
-    def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> Rows:
+    def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> RowResults:
         cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
         rest = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
         parts = [k for k in rest if places[k].length >= 0]
@@ -119,7 +119,7 @@ class FileReader(AheadReader[Rows]):
         data = (_whole(places[k]) for k in files)
         return [*zip(rows[files].tolist(), data, strict=True), *{**found, **cuts}.items()]
 
-    def _end(self, pending: Pending[Rows]) -> Loaded:
+    def _end(self, pending: Pending[RowResults]) -> Loaded:
         plan, bad = pending.plan, list(pending.bad)
         found: dict[int, Any] = dict(one for future in pending.futures for one in future.result())
         for row, data in sorted(found.items()):
@@ -179,7 +179,7 @@ def _shapes(batch: TakeBatch, rows: I64) -> list[tuple[int, int, int]]:
     return [(height, width, 3) for height, width in batch.sizes()[rows].tolist()] if len(rows) else []
 
 
-def _decode(batch: TakeBatch, row: int, out: U8) -> Rows:
+def _decode(batch: TakeBatch, row: int, out: U8) -> RowResults:
     """Write the image of a row to its place."""
     began = time.perf_counter()
     try:

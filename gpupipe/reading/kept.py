@@ -24,7 +24,7 @@ from rich.filesize import decimal
 from .. import system
 from ..cache_folder import cache_folder, distrust_folder, make_folder
 from ..codecs.decode import smaller_origin
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..sources.remote.block_cache import BlockCache, bytes_kept
 from ..sources.storage import look_closely

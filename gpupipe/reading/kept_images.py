@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..codecs.files import Undecodable
 from ..transforms.ops import Op
 from ..types import Plan
-from .base import AheadReader, Loaded, Pending
+from .reader import AheadReader, Loaded, Pending
 from .sample import bad_sample, naming
 from .setup import Setup
 from .take import Take, TakeBatch, Taken

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..datasets.arrays import Arrays
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
 
 __all__ = ["InMemory"]

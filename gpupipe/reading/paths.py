@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..types import Plan
-from .base import Loaded, Reader
 from .check_files import FileChecker
+from .reader import Loaded, Reader
 from .sample import bad_sample
 from .targets import targets_of
 from .windows import ops_left, turns_of

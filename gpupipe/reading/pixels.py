@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.decode import as_rgb
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..types import Plan
-from .base import Loaded, Reader
 from .buffers import host_buffer, views_of
+from .reader import Loaded, Reader
 from .sample import bad_sample
 from .targets import targets_of
 

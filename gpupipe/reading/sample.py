@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 
 from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, temporary, with_retries
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
 from ..global_rng import lent, seed_all
 from ..rng import stream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import ImageFile
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:

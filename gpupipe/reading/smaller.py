@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..kernels.picture import pil
 from ..transforms.compose import Compose
 from ..transforms.ops import Resize

@@ -20,7 +20,7 @@ from PIL import features
 from ..codecs.decode import Media
 from ..codecs.files import Undecodable
 from ..codecs.video.decode import decode_clip, pyav_version
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan

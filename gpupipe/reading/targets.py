@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..targets import Target
 from ..types import Plan
 

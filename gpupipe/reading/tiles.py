@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..codecs.decode import open_rgb, open_smaller
 from ..codecs.files import Undecodable, attempts_by_descriptor
 from ..codecs.jpeg.tiles import Cut, cut as cut_out
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..transforms.ops import Crop
 from ..types import Plan
 from .decoder import Decoder, Part, Wanted

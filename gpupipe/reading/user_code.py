@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from ..codecs.decode import Media, Peeked, as_rgb, peek
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..errors import BadSample
 from ..kernels.stacking import worker_tensor
 from ..planning.epoch import resolve_missing, resolve_plan
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
-from .base import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
 from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
+from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
 from .sample import bad_sample, fetcher, fetching, targets_with
 from .setup import Setup
 from .windows import cut, ops_left, window_of

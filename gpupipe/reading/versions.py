@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..sources.storage import look_closely
 from ..types import Plan
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..datasets.base import Dataset
+from ..datasets.dataset import Dataset
 from ..transforms.ops import Crop, Op
 from ..types import Plan
 

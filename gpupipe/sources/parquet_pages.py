@@ -16,7 +16,7 @@ import numpy as np
 
 from ..codecs.unpack import Packed, unpack_whole
 from .compressed import InOrder
-from .thrift import Reader
+from .thrift import ThriftReader
 
 __all__ = ["Column", "Where", "places"]
 
@@ -92,7 +92,7 @@ def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
 def _page(file: IO[bytes], at: int, end: int) -> _Page:
     for room in (_HEADER, 64 * _HEADER):  # headers may contain the minimum and maximum value
         file.seek(at)
-        reader = Reader(file.read(min(room, end - at)))
+        reader = ThriftReader(file.read(min(room, end - at)))
         try:
             header = reader.struct()
         except EOFError:

@@ -15,7 +15,7 @@ from .base import Listing, PackedColumns, TextList
 from .columns import GrowingColumn
 from .storage import Found
 
-__all__ = ["Row", "Rows"]
+__all__ = ["Row", "RowTable"]
 
 _LARGEST = 1 << 63
 """Labels must fit into 64 bits."""
@@ -42,7 +42,7 @@ class Row(NamedTuple):
     """Values of further columns, in the order of their names; ``None`` for one that the sample lacks."""
 
 
-class Rows:
+class RowTable:
     """Containers and their rows, in the order in which they are added.
 
     Args:

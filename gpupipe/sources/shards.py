@@ -18,7 +18,7 @@ from .columns import NoSuchColumn
 from .compressed import InOrder, codec_of
 from .files import Paths
 from .label_names import names_beside
-from .rows import Row, Rows
+from .rows import Row, RowTable
 from .storage import LOCAL, Storage
 
 __all__ = ["CLAIMS", "InOrder", "RandomAccessError", "Row", "Shards", "claim", "codec_at"]
@@ -182,7 +182,7 @@ class Shards(Source):
     def listing(self, progress: Callable[[int], None]) -> Listing:
         """List the rows. Raises :class:`DatasetError` if a shard cannot be read to its end, or if no shard has
         a sample."""
-        started, rows = time.time_ns(), Rows(self.columns)
+        started, rows = time.time_ns(), RowTable(self.columns)
         known: set[tuple[str, ...]] = set()
         for k, content in enumerate(self._contents()):
             found, classes = next(content), next(content)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked_at
 
-__all__ = ["LOCAL", "Container", "Found", "LocalFiles", "Run", "Storage", "look_closely", "runs_of"]
+__all__ = ["LOCAL", "Container", "Found", "LocalFiles", "ReadSpan", "Storage", "look_closely", "read_spans"]
 
 U8 = npt.NDArray[np.uint8]
 
@@ -53,7 +53,7 @@ class Found(NamedTuple):
         return self[:2] == other[:2]
 
 
-class Run(NamedTuple):
+class ReadSpan(NamedTuple):
     """Samples of one container that lie so close together that a single read covers them."""
 
     path: bytes
@@ -64,26 +64,26 @@ class Run(NamedTuple):
     """Indices of the places, by offset. The places may overlap."""
 
 
-def runs_of(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[Run]:
+def read_spans(places: Sequence[Place], gap: int, most: int = 1 << 62) -> list[ReadSpan]:
     """Join places into as few reads as possible.
 
     Neighbors are joined if at most ``gap`` bytes lie between them and the read does not exceed ``most`` bytes.
 
-    >>> [run[1:] for run in runs_of([Place(b"a", 50, 10), Place(b"a", 0, 30), Place(b"b", 70, 5)], gap=20)]
+    >>> [span[1:] for span in read_spans([Place(b"a", 50, 10), Place(b"a", 0, 30), Place(b"b", 70, 5)], gap=20)]
     [(0, 60, [1, 0]), (70, 75, [2])]
     """
-    runs: list[Run] = []
+    spans: list[ReadSpan] = []
     for i in sorted(range(len(places)), key=lambda i: places[i][:2]):
         path, start, length = places[i][:3]
         end = start + length
-        if runs:
-            last = runs[-1]
+        if spans:
+            last = spans[-1]
             if last.path == path and start - last.end <= gap and max(end, last.end) - last.start <= most:
                 last.rows.append(i)
-                runs[-1] = last._replace(end=max(end, last.end))
+                spans[-1] = last._replace(end=max(end, last.end))
                 continue
-        runs.append(Run(path, start, end, [i]))
-    return runs
+        spans.append(ReadSpan(path, start, end, [i]))
+    return spans
 
 
 class Container(io.BufferedReader):
@@ -193,21 +193,21 @@ class LocalFiles(Storage):
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)
-        for run in runs_of(places, _LOCAL_GAP):
-            if len(run.rows) == 1 or not self._together(run, places, views):
-                for i in run.rows:
+        for span in read_spans(places, _LOCAL_GAP):
+            if len(span.rows) == 1 or not self._together(span, places, views):
+                for i in span.rows:
                     try:
                         self._one(places[i], views[i])
                     except Undecodable as e:
                         problems[i] = e
         return problems
 
-    def _together(self, run: Run, places: Sequence[Place], views: Sequence[U8]) -> bool:
+    def _together(self, span: ReadSpan, places: Sequence[Place], views: Sequence[U8]) -> bool:
         """Read adjacent samples in one call. Returns whether that succeeded; otherwise they are read one by one
         to find out why."""
         parts: list[Any] = []
-        at = run.start
-        for i in run.rows:
+        at = span.start
+        for i in span.rows:
             place = places[i]
             if place.packed is not None or place.offset < at:
                 return False
@@ -216,8 +216,8 @@ class LocalFiles(Storage):
             parts.append(views[i].data)
             at = place.offset + place.length
         try:
-            handle = self._handle(run.path)
-            start = run.start
+            handle = self._handle(span.path)
+            start = span.start
             for k in range(0, len(parts), _MOST_PARTS):
                 some = parts[k : k + _MOST_PARTS]
                 length = sum(map(len, some))

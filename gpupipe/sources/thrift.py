@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Reader"]
+__all__ = ["ThriftReader"]
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _DEEPEST = 16
 
 
-class Reader:
+class ThriftReader:
     """Reads structs from ``data``. Raises :class:`ValueError` for invalid data, :class:`EOFError` if it is cut."""
 
     def __init__(self, data: bytes):

@@ -21,7 +21,6 @@ from . import (
     warp,
 )
 from .auto_augment import *
-from .base import Transform
 from .blur_noise import *
 from .color import *
 from .compose import Compose
@@ -35,6 +34,7 @@ from .mixing import *
 from .random_resize import *
 from .resize import *
 from .temporal import *
+from .transform import Transform
 from .views import *
 from .warp import *
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Interpolation, Pair, frozen, items
 from .numbers import filled, i32
 from .ops import Crop, Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
-from .ops.base import F64, I64
+from .ops.op import F64, I64
 from .resize import resized
+from .transform import Images, Ops, Transform
 
 __all__ = ["CenterCrop", "LongestMaxSize", "Normalize", "SmallestMaxSize", "ToArray", "ToFloat", "ToTensorV2"]
 

@@ -16,12 +16,12 @@ from ..errors import ConfigError
 from . import fields
 from .auto_augment_ops import GEOMETRIC, Draw, layer
 from .auto_augment_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
-from .base import Images, Ops, Transform
 from .fields import Color, Converted, Interpolation, frozen, items
 from .numbers import below, everywhere
 from .ops import Mix, Op
-from .ops.base import F64
+from .ops.op import F64
 from .quantiles import dirichlet
+from .transform import Images, Ops, Transform
 from .warp import MODES
 
 __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]

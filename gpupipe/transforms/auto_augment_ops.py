@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from .auto_augment_tables import Space
-from .base import Images, Ops
 from .fields import Color
 from .matrices import affine_matrix, rotation_matrix
 from .numbers import i32
@@ -29,7 +28,8 @@ from .ops import (
     Solarize,
     Warp,
 )
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
+from .transform import Images, Ops
 
 __all__ = ["GEOMETRIC", "Draw", "layer"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from .ops.base import F64, I64
+from .ops.op import F64, I64
 
 __all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Range", "Space", "SubPolicy"]
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Flag, Pair, frozen, items
 from .numbers import between, everywhere, seeds
 from .ops import Blur, BoxBlur, Noise
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = ["GaussianBlur", "GaussianNoise", "PILGaussianBlur"]
 

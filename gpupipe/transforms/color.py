@@ -10,12 +10,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields, ops
-from .base import Images, Ops, Transform
 from .fields import Converted, Probability, frozen
 from .numbers import between, everywhere
 from .ops import Op
-from .ops.base import F64, Mask
+from .ops.op import F64, Mask
 from .orders import places, random_order
+from .transform import Images, Ops, Transform
 
 __all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
 

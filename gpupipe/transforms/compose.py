@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
-from .base import Images, Ops, Transform
 from .lambda_ import Lambda
 from .ops import Dtype, Op, Views
-from .ops.base import F64, I64
 from .ops.mixing import Mixing
+from .ops.op import F64, I64
+from .transform import Images, Ops, Transform
 
 __all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields, orders
-from .base import Images, Ops, Transform
 from .compose import flatten
 from .fields import Converted, Probability, frozen
 from .ops import Op
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
+from .transform import Images, Ops, Transform
 
 __all__ = ["RandomApply", "RandomChoice", "RandomOrder"]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, frozen, items
 from .ops import Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = ["ConvertImageDtype", "Normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor"]
 

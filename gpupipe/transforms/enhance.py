@@ -9,10 +9,10 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields, ops
-from .base import Images, Ops, Transform
 from .fields import Converted, Probability, frozen, items
 from .numbers import by_chance, everywhere, i32
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = [
     "JPEG",

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Color, Converted, Probability, Range, frozen, items
 from .numbers import below, seeds
 from .ops import Erase
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
+from .transform import Images, Ops, Transform
 
 __all__ = ["RandomErasing"]
 

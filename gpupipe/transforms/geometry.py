@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Fill, Pair, Probability, frozen, items
 from .numbers import below, filled, i32
 from .ops import Crop, Flip
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = ["CenterCrop", "Pad", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip"]
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .base import Images, Ops, Transform
 from .fields import frozen
 from .ops import Op
-from .ops.base import F64, Mask
+from .ops.op import F64, Mask
+from .transform import Images, Ops, Transform
 
 __all__ = ["HandWritten", "Path", "Step"]
 

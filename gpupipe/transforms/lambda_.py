@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
-from .base import Images, Ops, Transform
 from .numbers import everywhere, filled, seeds
 from .ops import Call
-from .ops.base import F64
+from .ops.op import F64
 from .ops.returned import Returned
+from .transform import Images, Ops, Transform
 
 __all__ = ["Lambda"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .base import Images
 from .ops import Kind, Warp
-from .ops.base import F64, I32, I64, Mask
+from .ops.op import F64, I32, I64, Mask
+from .transform import Images
 
 __all__ = ["affine_matrix", "affine_warp", "rotation_matrix", "rotation_warp"]
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ConfigError
-from .base import Images, Ops, Transform
 from .fields import Converted, frozen
 from .numbers import below, i32
 from .ops import CutMix as CutMixOp, MixUp as MixUpOp
-from .ops.base import F64, I64
+from .ops.op import F64, I64
+from .transform import Images, Ops, Transform
 
 __all__ = ["CutMix", "MixUp"]
 

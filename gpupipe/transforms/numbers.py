@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .ops.base import F64, I32, I64, U64, Mask
+from .ops.op import F64, I32, I64, U64, Mask
 
 __all__ = ["below", "between", "by_chance", "everywhere", "filled", "i32", "seeds"]
 

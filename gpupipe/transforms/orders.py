@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
 
 __all__ = ["MOST", "PLACES", "places", "random_order"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
-from .ops.base import F64
+from .ops.op import F64
 
 __all__ = ["beta_quantile", "dirichlet", "gamma_quantile"]
 

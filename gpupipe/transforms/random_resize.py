@@ -9,12 +9,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Fill, Flag, Interpolation, Probability, Range, frozen, items
 from .numbers import below
 from .ops import Crop
-from .ops.base import F64, I64
+from .ops.op import F64, I64
 from .resize import resized
+from .transform import Images, Ops, Transform
 
 __all__ = ["RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Flag, Interpolation, Names, Pair, Range, frozen, items
 from .numbers import below, filled, i32
 from .ops import Crop, Op, Resize as ResizeOp
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
+from .transform import Images, Ops, Transform
 
 __all__ = ["RandomResizedCrop", "Resize"]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Probability, frozen
-from .ops.base import F64, I64
+from .ops.op import F64, I64
+from .transform import Images, Ops, Transform
 
 __all__ = ["RandomTemporalReverse", "TemporalSubsample", "UniformTemporalSubsample"]
 

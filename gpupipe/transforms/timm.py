@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError
-from .base import Images, Ops, Transform
 from .fields import Converted, frozen
 from .numbers import below, everywhere
 from .ops import Mix, Op
-from .ops.base import F64, I64
+from .ops.op import F64, I64
 from .quantiles import beta_quantile, dirichlet
 from .timm_steps import DRAWS, NAMES, Drawn, Levels, Step, operation
+from .transform import Images, Ops, Transform
 
 __all__ = ["Levels", "Step", "TimmAugMix", "TimmAutoAugment", "TimmRandAugment"]
 

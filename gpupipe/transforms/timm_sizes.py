@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Converted, Fill, Pair, Range, frozen, items
 from .geometry import CenterCrop, Mode, known_mode
 from .ops import Crop
-from .ops.base import F64
+from .ops.op import F64
 from .resize import resized
+from .transform import Images, Ops, Transform
 
 __all__ = ["CenterCropOrPad", "ResizeKeepRatio"]
 

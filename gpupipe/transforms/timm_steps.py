@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .base import Images
 from .fields import Color, Converted, interpolation, items
 from .matrices import rotation_warp
 from .numbers import i32
@@ -30,7 +29,8 @@ from .ops import (
     SolarizeAdd,
     Warp,
 )
-from .ops.base import F64, I64, Mask
+from .ops.op import F64, I64, Mask
+from .transform import Images
 
 __all__ = ["DRAWS", "NAMES", "Drawn", "Levels", "Step", "operation"]
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .compose import flatten
 from .fields import Converted, Pair, frozen
 from .numbers import everywhere, filled, i32
 from .ops import Crop, Flip, Op, Views
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = ["FiveCrop", "MultiView", "TenCrop"]
 

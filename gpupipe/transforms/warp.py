@@ -9,12 +9,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .base import Images, Ops, Transform
 from .fields import Color, Converted, Flag, Interpolation, Probability, frozen
 from .matrices import affine_warp, rotation_warp
 from .numbers import below, between, by_chance, everywhere, seeds
 from .ops import Elastic, Perspective
-from .ops.base import F64
+from .ops.op import F64
+from .transform import Images, Ops, Transform
 
 __all__ = ["ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"]
 

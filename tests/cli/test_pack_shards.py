@@ -27,8 +27,8 @@ from typer.testing import Result
 from gpupipe import DataLoader, datasets
 from gpupipe.commands import pack_shards as command
 from gpupipe.datasets.index.progress import Progress
-from gpupipe.pack.base import AsIs
 from gpupipe.pack.columns import Carried
+from gpupipe.pack.conversion import AsIs
 from gpupipe.pack.formats import FORMATS
 from gpupipe.pack.images import Reencoded
 from gpupipe.pack.journal import NAME

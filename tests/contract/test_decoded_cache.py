@@ -21,7 +21,7 @@ from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictur
 
 from gpupipe import DataLoader, SampleError, system, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
-from gpupipe.datasets.base import Dataset
+from gpupipe.datasets.dataset import Dataset
 from gpupipe.errors import ConfigError
 from gpupipe.reading import kept as kept_images
 from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept

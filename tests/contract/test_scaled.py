@@ -22,7 +22,7 @@ from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, base, from_torch
-from gpupipe.datasets.base import Dataset
+from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError

@@ -14,10 +14,10 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.base import Images
 from gpupipe.transforms.ops import Gray, Mix, Op
-from gpupipe.transforms.ops.base import F64
+from gpupipe.transforms.ops.op import F64
 from gpupipe.transforms.quantiles import dirichlet
+from gpupipe.transforms.transform import Images
 
 
 @dataclass(frozen=True, repr=False)

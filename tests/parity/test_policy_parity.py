@@ -18,8 +18,8 @@ from gpupipe import transforms as T
 from gpupipe.kernels.apply import apply_batch, apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import auto_augment_tables as tables
-from gpupipe.transforms.base import Images
 from gpupipe.transforms.quantiles import dirichlet
+from gpupipe.transforms.transform import Images
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
 F = pytest.importorskip("torchvision.transforms.v2.functional")

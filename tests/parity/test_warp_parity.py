@@ -23,9 +23,9 @@ from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.base import Images
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
 from gpupipe.transforms.ops import Elastic, Op, Perspective, Warp
+from gpupipe.transforms.transform import Images
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
 MODE = {mode.value: mode for mode in pytest.importorskip("torchvision.transforms").InterpolationMode}

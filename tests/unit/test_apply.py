@@ -22,7 +22,7 @@ from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode, peek_size
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.limits import Limits
-from gpupipe.datasets.base import Dataset
+from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
 from gpupipe.engines.torch.reference import reference

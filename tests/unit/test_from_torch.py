@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset, IterableDataset
 
 from gpupipe import transforms as T
 from gpupipe.codecs.decode import decode
-from gpupipe.datasets.base import Dataset
+from gpupipe.datasets.dataset import Dataset
 from gpupipe.datasets.user_code import FromTorch, from_torch
 from gpupipe.engines.torch import Torch
 from gpupipe.errors import DatasetError, PipelineError, SampleError

@@ -19,7 +19,7 @@ from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.engines.dali.runner import Piece, Runner
 from gpupipe.parity import measure as parity
-from gpupipe.reading.base import Feed
+from gpupipe.reading.reader import Feed
 
 NAMES = [*parity.CASES, *parity.RECIPES]
 _BACKEND: Any = backend

@@ -369,8 +369,8 @@ def test_what_was_seen_wrongly_is_not_used(place: Any, name: str, other: Any, mo
 
 
 def test_a_wrong_probability_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    is_below = draws.Run.is_below
-    monkeypatch.setattr(draws.Run, "is_below", lambda run, k, limit: is_below(run, k, limit + 0.05))
+    is_below = draws.TracedRun.is_below
+    monkeypatch.setattr(draws.TracedRun, "is_below", lambda run, k, limit: is_below(run, k, limit + 0.05))
     assert isinstance(translate_transform([MaybeBlur(0.5)])[0], Lambda)
 
 
@@ -392,7 +392,7 @@ def test_the_same_numbers_make_the_same_image(name: str) -> None:
     u = np.random.default_rng(5).random((64, max(made.draws, 2)))
     sizes = np.tile(np.array([[20, 30]]), (64, 1))
     picture = np.random.default_rng(6).integers(0, 256, (20, 30, 3), np.uint8)
-    made_ops, _ = made.resolve(u, T.base.Images(sizes))
+    made_ops, _ = made.resolve(u, T.transform.Images(sizes))
     for i, row in enumerate(u.tolist()):
         left = iter(row)
         changes = {place: make(lambda left=left: next(left)) for place, make in draws.FUNCTIONS.items()}
@@ -404,7 +404,7 @@ def test_the_same_numbers_make_the_same_image(name: str) -> None:
 def test_what_several_paths_have_stands_once() -> None:
     made = HandWritten("two", KNOWN["two"][1])
     u = np.random.default_rng(0).random((200, 2))
-    found, _ = made.resolve(u, T.base.Images(np.full((200, 2), 9)))
+    found, _ = made.resolve(u, T.transform.Images(np.full((200, 2), 9)))
     invert, solarize = found
     assert isinstance(invert, ops.Invert) and isinstance(solarize, ops.Solarize)
     assert np.array_equal(invert.mask, u[:, 0] < 0.3) and np.array_equal(solarize.mask, u[:, 1] < 0.2)
@@ -463,7 +463,7 @@ def test_blur_of_pillow() -> None:
 
 
 def test_a_tensor_is_not_looked_at() -> None:
-    x = tracing.TracedTensor.of(draws.Run())
+    x = tracing.TracedTensor.of(draws.TracedRun())
     for look in (lambda: x.shape, lambda: x.mean(), lambda: torch.stack([x]), lambda: x + x, lambda: float(x)):
         with pytest.raises((draws.Unknown, TypeError)):
             look()

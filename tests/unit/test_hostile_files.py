@@ -41,7 +41,7 @@ from gpupipe.datasets import (
     WebDataset,
     Zip,
 )
-from gpupipe.datasets.index.probe_pool import PictureReader
+from gpupipe.datasets.index.probe_pool import PictureProber
 from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError, SampleError
 from gpupipe.loader.bad_sample_report import BadSampleReport
@@ -262,7 +262,7 @@ class TestZip:
         prefix = os.fsencode(bomb.parent / "")
         with peak_below(24 << 20):
             probe_remote(
-                LOCAL, len(found), lambda i: index.place(i, prefix), probes.__setitem__, lambda n: None, PictureReader()
+                LOCAL, len(found), lambda i: index.place(i, prefix), probes.__setitem__, lambda n: None, PictureProber()
             )
         wanted = [(b.kind, b.reason) for b in found.index_summary().bad]
         assert [(KINDS[probes[i].status], probes[i].reason) for i in range(4)] == wanted

@@ -173,8 +173,8 @@ def test_the_fingerprint_depends_on_the_files_alone(tree: Path, tmp_path: Path, 
         for workers in (False, True):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("GPUPIPE_CACHE", str(tmp_path / f"cache-{kept}-{workers}"))
-                patch.setattr(pool.PictureReader, "pool_from", 1 if workers else 10**9)
-                patch.setattr(pool.PictureReader, "chunk", 2)
+                patch.setattr(pool.PictureProber, "pool_from", 1 if workers else 10**9)
+                patch.setattr(pool.PictureProber, "chunk", 2)
                 age(tree)
                 if kept:
                     ImageFolder(tree)

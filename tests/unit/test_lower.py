@@ -18,7 +18,7 @@ from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import EngineError, PipelineError
 from gpupipe.pipelines import imagenet
-from gpupipe.reading.base import Feed
+from gpupipe.reading.reader import Feed
 
 PIXELS = pictures()
 NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

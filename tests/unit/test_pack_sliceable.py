@@ -17,7 +17,7 @@ from PIL import Image
 from gpupipe.codecs.jpeg.tiles import cut
 from gpupipe.errors import MissingDependency
 from gpupipe.pack import sliceable as module
-from gpupipe.pack.base import Kept
+from gpupipe.pack.conversion import Kept
 from gpupipe.pack.sliceable import Sliceable, find_jpegtran
 from gpupipe.testing.photos import photograph
 

@@ -24,11 +24,11 @@ from gpupipe.codecs.files import Undecodable, read_at
 from gpupipe.codecs.page_cache import PAGES, PageCache
 from gpupipe.codecs.unpack import Packed, unpack_whole
 from gpupipe.datasets import ImageFolder, Parquet
-from gpupipe.datasets.index.probe_pool import PictureReader
+from gpupipe.datasets.index.probe_pool import PictureProber
 from gpupipe.errors import DatasetError
 from gpupipe.sources import parquet_pages
 from gpupipe.sources.parquet_pages import Column, places
-from gpupipe.sources.thrift import Reader
+from gpupipe.sources.thrift import ThriftReader
 from gpupipe.testing.formats import table
 
 pa = pytest.importorskip("pyarrow")
@@ -120,7 +120,7 @@ class TestDefaults:
         monkeypatch.setattr(
             parquet_pages, "unpack_whole", lambda *given: places_unpacked.append(given[1].size) or real(*given)
         )
-        monkeypatch.setattr(PictureReader, "pool_from", COUNT + 1)  # in this process
+        monkeypatch.setattr(PictureProber, "pool_from", COUNT + 1)  # in this process
         monkeypatch.setattr(PAGES, "limit", 0)
         by_pyarrow(images, tmp_path / "a.parquet")
         pages = pages_of(Parquet(tmp_path))
@@ -254,7 +254,7 @@ def page_v2(size: int, stored: int, count: int, levels: int) -> bytes:
     """The header of a page of plain values."""
     whole = fields((1, 3), (2, size), (3, stored)) + b"\x5c"  # field 8, a struct
     whole += fields((1, count), (2, 0), (3, count), (4, 0), (5, levels), (6, 0)) + b"\0\0"
-    assert Reader(whole).struct()[8][1] == count
+    assert ThriftReader(whole).struct()[8][1] == count
     return whole
 
 

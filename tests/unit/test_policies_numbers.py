@@ -17,8 +17,8 @@ from support import settings_of
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.transforms import auto_augment as policy, auto_augment_tables as tables
-from gpupipe.transforms.base import Images
 from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Posterize, Solarize, Warp
+from gpupipe.transforms.transform import Images
 
 P = 1e-4
 SIZE = (224, 180)

@@ -11,7 +11,7 @@ from gpupipe import transforms as T
 from gpupipe.errors import ConfigError
 from gpupipe.pipelines import cifar, dino, imagenet, simclr
 from gpupipe.transforms.ops import Blur, Op, Solarize, Views
-from gpupipe.transforms.ops.base import Masked
+from gpupipe.transforms.ops.op import Masked
 
 
 def names(pipeline: T.Compose) -> list[str]:

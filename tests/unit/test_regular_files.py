@@ -114,7 +114,7 @@ def test_the_index_names_them(odd: dict[str, str], monkeypatch: pytest.MonkeyPat
                 function(path)
             assert e.value.kind == kind, path
     for here in (True, False):
-        monkeypatch.setattr(pool.PictureReader, "pool_from", 10**9 if here else 1)
+        monkeypatch.setattr(pool.PictureProber, "pool_from", 10**9 if here else 1)
         dataset = ImageList([*odd, str(here)], transform=WHOLE)
         assert [b.kind for b in dataset.bad(np.arange(len(odd)))] == list(odd.values())
 

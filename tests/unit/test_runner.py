@@ -16,7 +16,7 @@ from gpupipe.engines.dali.graph import MEDIA
 from gpupipe.engines.dali.pieces import rows_of_pieces
 from gpupipe.engines.dali.runner import Failed, GivenUp, Piece, Runner
 from gpupipe.errors import EngineError
-from gpupipe.reading.base import Loaded
+from gpupipe.reading.reader import Loaded
 from gpupipe.types import Plan
 
 

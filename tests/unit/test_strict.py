@@ -92,7 +92,7 @@ def test_both_settings_have_indexes_of_their_own(tmp_path: Path) -> None:
 
 
 def test_probing_processes_are_strict_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_pool.PictureReader, "pool_from", 1)
+    monkeypatch.setattr(probe_pool.PictureProber, "pool_from", 1)
     assert kinds(make("list", tmp_path, True), "torch") == {1: "damaged", 2: "damaged"}
 
 

@@ -29,9 +29,9 @@ from gpupipe.engines.dali.codings import is_safe
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.null import Null
 from gpupipe.reading import tiles as reading_tiles
-from gpupipe.reading.base import Loaded
 from gpupipe.reading.choose import feed_of, reader_for
 from gpupipe.reading.files import FileReader
+from gpupipe.reading.reader import Loaded
 from gpupipe.reading.tiles import Cuts
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop

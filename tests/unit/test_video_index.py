@@ -360,7 +360,7 @@ class TestFile:
     def test_worker_processes(self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         paths = [videos[n] for n in ("cfr.mp4", "vfr.mkv", "open.mp4")] * 30
         there = VideoList(paths)
-        monkeypatch.setattr(index_module._Reader, "pool_from", 1000)
+        monkeypatch.setattr(index_module._VideoProber, "pool_from", 1000)
         here = VideoList([*paths, videos["cfr.mp4"]])
         assert len(there) == 90 and there.frame_counts.tolist() == here.frame_counts.tolist()[:90]
         assert all((there.entry(i).keys == here.entry(i).keys).all() for i in range(90))

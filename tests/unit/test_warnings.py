@@ -204,7 +204,7 @@ def test_no_addresses_and_nothing_from_inside(make: Any) -> None:
     with warned() as texts:
         make().close()
     (text,) = texts
-    assert not re.search(r"0x[0-9a-f]{4}|StandIn|Standing|Pending|Unread|Traced|Looked|__main__", text)
+    assert not re.search(r"0x[0-9a-f]{4}|StandIn|Standing|Pending|Unread|Traced|Looked|InspectionError|__main__", text)
     assert "\n" not in text
 
 

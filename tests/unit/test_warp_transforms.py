@@ -137,7 +137,7 @@ def test_perspective_coefficients_solve_the_corners() -> None:
     functional = pytest.importorskip("torchvision.transforms.functional")
     rng = np.random.default_rng(0)
     corners = np.stack([[[0, 0], [79, 0], [79, 50], [0, 50]]] * 50) + rng.integers(-9, 9, (50, 4, 2)) * 1.0
-    images = T.base.Images(np.array([[51, 80]] * 50))  # type: ignore[attr-defined]
+    images = T.transform.Images(np.array([[51, 80]] * 50))  # type: ignore[attr-defined]
     got = T.warp._coefficients(corners, images)  # type: ignore[attr-defined]
     for i in range(50):
         want = functional._get_perspective_coeffs([[0, 0], [79, 0], [79, 50], [0, 50]], corners[i].astype(int).tolist())
@@ -184,7 +184,7 @@ def test_scale_jitter_multiplies_in_float32_as_torchvision_does() -> None:
     r = np.random.default_rng(0).random((N, 1))
     sizes = np.random.default_rng(1).integers(10, 900, (N, 2))
     op: Any
-    (op,), _ = T.ScaleJitter((640, 480)).resolve(r, T.base.Images(sizes))  # type: ignore[attr-defined]
+    (op,), _ = T.ScaleJitter((640, 480)).resolve(r, T.transform.Images(sizes))  # type: ignore[attr-defined]
     for i, (h, w) in enumerate(sizes.tolist()):
         factor = min(480 / h, 640 / w) * torch.tensor([0.1 + r[i, 0] * (2.0 - 0.1)], dtype=torch.float32)
         assert (op.height[i], op.width[i]) == (max(int(h * factor), 1), max(int(w * factor), 1))

@@ -29,8 +29,8 @@ from gpupipe.datasets import ImageList, Subset, from_torch
 from gpupipe.datasets.index import probe_pool as pool
 from gpupipe.engines.dali.codings import SAFE, by_pillow, is_safe
 from gpupipe.engines.dali.engine import DaliEngine
-from gpupipe.reading.base import Loaded
 from gpupipe.reading.choose import feed_of
+from gpupipe.reading.reader import Loaded
 
 WHOLE = T.Compose([T.PILToTensor()])
 CROP = T.Compose([T.RandomCrop((20, 24)), T.PILToTensor()])

@@ -26,7 +26,7 @@ from ...script_warnings import warn
 from ...sources.base import Listing, Source, Texts
 from . import beside
 from .column_file import Columns, ColumnsError, write_columns
-from .probe_pool import PictureReader, Reader, probe_all
+from .probe_pool import PictureProber, Prober, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
@@ -49,7 +49,7 @@ class IndexKind(Generic[Idx]):
     index: type[Idx]
     probed: type[Probed]
     """Columns that probing fills."""
-    reader: Reader[Any]
+    prober: Prober[Any]
     limits: tuple[Any, ...]
     """JSON values that determine which files are bad, and what is stored about the others."""
 
@@ -57,7 +57,7 @@ class IndexKind(Generic[Idx]):
 def _pictures(limits: Limits) -> IndexKind[Index]:
     _, max_pixels, max_bytes, strict = limits  # images are indexed as stored
     key = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
-    return IndexKind(Index, Probed, PictureReader(limits), key)
+    return IndexKind(Index, Probed, PictureProber(limits), key)
 
 
 def index_path(source: Source, limits: Limits = Limits()) -> str:
@@ -120,7 +120,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     if index is not None:
         reason = index.stale(source)
         if reason is None and index.touched:
-            if is_as_indexed(index, [*index.touched], source.prefix, kind.reader):
+            if is_as_indexed(index, [*index.touched], source.prefix, kind.prober):
                 index = _believed(path, index, kind)
             else:
                 reason = "files have changed without a new modification time"
@@ -234,14 +234,14 @@ def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[n
     with Progress("reading headers", len(todo)) as progress:
         probe: Callable[..., None] = probe_all
         if source.storage.remote:
-            assert isinstance(kind.reader, PictureReader), "videos must be local files"
+            assert isinstance(kind.prober, PictureProber), "videos must be local files"
             probe = partial(probe_remote, source.storage)
         probe(
             len(todo),
             lambda k: listing.place(int(todo[k])),
             lambda k, result: probed.put(int(todo[k]), result),
             progress,
-            kind.reader,
+            kind.prober,
         )
 
 

@@ -35,7 +35,7 @@ from ...codecs.probe import (
 )
 from ...codecs.unpack import Packed
 
-__all__ = ["POOL_FROM", "PictureReader", "Reader", "probe_all"]
+__all__ = ["POOL_FROM", "PictureProber", "Prober", "probe_all"]
 
 R = TypeVar("R")
 
@@ -51,7 +51,7 @@ importlib.import_module(program).serve(given)
 """
 
 
-class Reader(Protocol[R]):
+class Prober(Protocol[R]):
     """How to probe one kind of file: in this process, and in worker processes that run ``program``."""
 
     program: str
@@ -80,7 +80,7 @@ class Reader(Protocol[R]):
         ...
 
 
-class PictureReader:
+class PictureProber:
     """Probes image files."""
 
     program = "gpupipe.codecs.probe"
@@ -110,9 +110,9 @@ class PictureReader:
         return Probe(UNDECODABLE, reason=reason)
 
 
-def _command(reader: Reader[Any] | None = None) -> list[str]:
-    reader = reader or PictureReader()
-    given = (sys.path, reader.program, reader.settings())
+def _command(prober: Prober[Any] | None = None) -> list[str]:
+    prober = prober or PictureProber()
+    given = (sys.path, prober.program, prober.settings())
     return [sys.executable, "-c", _BOOT, *map(json.dumps, given)]
 
 
@@ -122,10 +122,10 @@ class _Died(Exception):
 
 
 class _Worker(Generic[R]):
-    def __init__(self, reader: Reader[R]) -> None:
-        self._reader = reader
+    def __init__(self, prober: Prober[R]) -> None:
+        self._prober = prober
         self._process = subprocess.Popen(
-            _command(reader), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            _command(prober), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
     def ask(self, places: Sequence[Place]) -> list[R]:
@@ -135,7 +135,7 @@ class _Worker(Generic[R]):
         try:
             send(process.stdin, pack_places(places))  # type: ignore[arg-type]
             answer = receive(process.stdout)  # type: ignore[arg-type]
-            results = None if answer is None else self._reader.unpack(answer)
+            results = None if answer is None else self._prober.unpack(answer)
         except (OSError, ValueError, struct.error):  # it died, or other code prints to its stdout
             results = None
         if results is None or len(results) != len(places):
@@ -166,10 +166,10 @@ class _Driver(threading.Thread, Generic[R]):
         chunks: Iterator[tuple[int, list[Place]]],
         lock: threading.Lock,
         done: queue.Queue[_Answer],
-        reader: Reader[R],
+        prober: Prober[R],
     ) -> None:
         super().__init__(daemon=True, name="gpupipe-probe")
-        self._chunks, self._lock, self._done, self._reader = chunks, lock, done, reader
+        self._chunks, self._lock, self._done, self._prober = chunks, lock, done, prober
         self._worker: _Worker[R] | None = None
         self._gave_up = False
         self.stopping = False
@@ -203,7 +203,7 @@ class _Driver(threading.Thread, Generic[R]):
             return self._ask([place])[0]
         except _Died as e:
             if e.crash:
-                return self._reader.died(f"the process that read its header died of {e.crash}")
+                return self._prober.died(f"the process that read its header died of {e.crash}")
             self._gave_up = True  # not the file's fault: processes cannot be started here, or are being killed
         except OSError:
             self._gave_up = True
@@ -213,7 +213,7 @@ class _Driver(threading.Thread, Generic[R]):
         if self._gave_up:
             raise _Died(0)
         if self._worker is None:
-            self._worker = _Worker(self._reader)
+            self._worker = _Worker(self._prober)
         try:
             return self._worker.ask(places)
         except _Died:
@@ -249,27 +249,27 @@ def probe_all(
     place_of: Callable[[int], Place],
     store: Callable[[int, R], None],
     progress: Callable[[int], None],
-    reader: Reader[R],
+    prober: Prober[R],
 ) -> None:
     """Probe ``count`` files, calling ``store(k, result)`` once for each ``k``, on this thread, in any order.
 
-    Fewer files than ``reader.pool_from`` are probed here, more in at most 16 worker processes, which have ended on
+    Fewer files than ``prober.pool_from`` are probed here, more in at most 16 worker processes, which have ended on
     return.
     """
     workers = min(os.cpu_count() or 1, 16)
-    if count < reader.pool_from or not sys.executable:
-        with reader.quiet():
+    if count < prober.pool_from or not sys.executable:
+        with prober.quiet():
             for k in range(count):
-                store(k, reader.here(place_of(k)))
-                if k % 64 == 0 or reader.chunk < 64:
+                store(k, prober.here(place_of(k)))
+                if k % 64 == 0 or prober.chunk < 64:
                     progress(k)
         progress(count)
         return
-    chunks = _chunks(count, place_of, reader.chunk)
+    chunks = _chunks(count, place_of, prober.chunk)
     # Bounded, so that a slow consumer slows down the workers.
     done: queue.Queue[_Answer] = queue.Queue(4 * workers)
     lock = threading.Lock()
-    drivers = [_Driver(chunks, lock, done, reader) for _ in range(workers)]
+    drivers = [_Driver(chunks, lock, done, prober) for _ in range(workers)]
     stored = 0
     try:
         for driver in drivers:
@@ -281,8 +281,8 @@ def probe_all(
             start, places, results = answer
             for k, result in enumerate(results):
                 if result is None:
-                    with reader.quiet():
-                        result = reader.here(places[k])
+                    with prober.quiet():
+                        result = prober.here(places[k])
                 store(start + k, result)
             stored += len(results)
             progress(stored)

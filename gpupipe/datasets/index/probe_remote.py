@@ -11,7 +11,7 @@ from ...codecs.probe import KINDS, OK, Probe
 from ...codecs.unpack import Packed
 from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
-from .probe_pool import PictureReader
+from .probe_pool import PictureProber
 
 __all__ = ["probe_remote"]
 
@@ -28,21 +28,21 @@ def probe_remote(
     place_of: Callable[[int], Place],
     store: Callable[[int, Probe], None],
     progress: Callable[[int], None],
-    reader: PictureReader,
+    prober: PictureProber,
 ) -> None:
     """Probe samples that ``storage`` reads, like :func:`~gpupipe.datasets.index.probe_pool.probe_all`."""
 
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
-        with reader.quiet():
+        with prober.quiet():
             stored = storage.read(
                 [p if _packed(p) is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
             )
-            return start, [_probed(reader, place, data) for place, data in zip(places, stored, strict=True)]
+            return start, [_probed(prober, place, data) for place, data in zip(places, stored, strict=True)]
 
     done = 0
     with Pool(_AHEAD, "gpupipe-probe") as pool:
-        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=reader.limits.max_bytes))
+        parts = _parts(count, lambda k: place_of(k)._replace(max_bytes=prober.limits.max_bytes))
         while some := [part for _, part in zip(range(_AHEAD), parts, strict=False)]:
             for start, results in pool.map(probed, some):
                 for k, result in enumerate(results, start):
@@ -51,12 +51,12 @@ def probe_remote(
                 progress(done)
 
 
-def _probed(reader: PictureReader, place: Place, data: bytes | Undecodable) -> Probe:
+def _probed(prober: PictureProber, place: Place, data: bytes | Undecodable) -> Probe:
     """Return the result for one image whose stored bytes are ``data``."""
     if isinstance(data, Undecodable):
         return Probe(KINDS.index(data.kind), reason=data.reason)
     packed = _packed(place)
-    result = reader.of_bytes(data, packed)
+    result = prober.of_bytes(data, packed)
     if place.version:
         return result
     whole = data if packed is None or result.status != OK else unpacked(data, packed)

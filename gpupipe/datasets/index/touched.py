@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from ...codecs.files import open_regular, pread
 from ...codecs.probe import OK, Probe
 from ...sources.base import Listing
-from .probe_pool import Reader, probe_all
+from .probe_pool import Prober, probe_all
 from .progress import Progress
 from .table import Index
 
@@ -57,7 +57,7 @@ def with_sums(listing: Listing) -> Listing:
     return replace(listing, part_sums=np.fromiter(map(part_sum, paths, listing.container_size.tolist()), np.int64))
 
 
-def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, reader: Reader[Any]) -> bool:
+def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, prober: Prober[Any]) -> bool:
     """Return whether touched files still match the index."""
     chosen = np.array(files, np.int64)
     if index.part_sums is not None:
@@ -67,7 +67,7 @@ def is_as_indexed(index: Index, files: Sequence[int], prefix: bytes, reader: Rea
     rows = chosen if index.container is None else np.flatnonzero(np.isin(index.container.all, chosen))
     found: dict[int, Probe] = {}
     with Progress("checking touched files again", len(rows)) as progress:
-        probe_all(len(rows), lambda k: index.place(int(rows[k]), prefix), found.__setitem__, progress, reader)
+        probe_all(len(rows), lambda k: index.place(int(rows[k]), prefix), found.__setitem__, progress, prober)
     return all(_is_same(index, row, found[k]) for k, row in enumerate(rows.tolist()))
 
 

@@ -224,7 +224,7 @@ class _Columns(Probed):
         return columns
 
 
-class _Reader:
+class _VideoProber:
     program = "gpupipe.codecs.video.probe_process"
     pool_from = 64
     chunk = 8
@@ -245,5 +245,5 @@ class _Reader:
         return VideoProbe(UNDECODABLE, reason=reason)
 
 
-VIDEOS = IndexKind(VideoIndex, _Columns, _Reader(), ("video", FORMAT))
+VIDEOS = IndexKind(VideoIndex, _Columns, _VideoProber(), ("video", FORMAT))
 """The kind of index for videos, for :func:`~gpupipe.datasets.index.open_index.open_kind`."""

@@ -18,7 +18,7 @@ from ...media import Clip, Layout
 from ...rng import uniforms
 from ...sources.base import Source
 from ...transforms.compose import as_compose
-from ..base import Dataset
+from ..dataset import Dataset
 from ..index.open_index import open_kind
 from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...codecs.coding import Coding
 from ...codecs.jpeg.structure import ODD
-from ...datasets.base import Dataset
+from ...datasets.dataset import Dataset
 
 __all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
 

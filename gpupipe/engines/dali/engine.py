@@ -15,8 +15,8 @@ import torch
 
 from ... import system
 from ...errors import EngineError, SampleError
-from ...reading.base import Feed, Loaded, Reader
 from ...reading.choose import feed_of, reader_for
+from ...reading.reader import Feed, Loaded, Reader
 from ...reading.setup import Setup
 from ...signal_handlers import pass_on
 from ...types import Batch, Plan
@@ -98,7 +98,7 @@ class DaliEngine(Engine):
         """Return the result of :meth:`Executor.finish`."""
         return self.executor.finish(self.runner, images, started)
 
-    def second_look(self, ready: Loaded, error: RuntimeError) -> Any:
+    def decode_with_pillow(self, ready: Loaded, error: RuntimeError) -> Any:
         """Return the images of a plan that DALI failed on, as the torch engine computes them, on the loader's device.
 
         Raises:
@@ -119,8 +119,8 @@ class DaliEngine(Engine):
         )
         return images
 
-    def exchanged(self, ready: Loaded) -> Any:
-        """Return the images of a plan with changed files, as :meth:`second_look` does. Raises :class:`SampleError`."""
+    def decode_changed_files(self, ready: Loaded) -> Any:
+        """Return the images of a plan with changed files, as the torch engine makes them. Raises :class:`SampleError`."""
         images = self._by_pillow(ready)
         if not self._told:
             self._told = True
@@ -264,7 +264,7 @@ class DaliRun(Run):
         if ready.is_by_hand:
             return None, None
         if ready.exchanged:
-            return engine.exchanged(ready), None
+            return engine.decode_changed_files(ready), None
         if one.goes_on and not engine.setup.one_at_a_time:
             self._top_up()  # threads continue with the next batch when this one has nothing left to begin
         try:
@@ -296,7 +296,7 @@ class DaliRun(Run):
         DALI continues with the batches in flight. If it fails on the next one too, and no sample is to blame, its
         pipeline object is rebuilt, once.
         """
-        images = self._engine.second_look(failed.ready, error)
+        images = self._engine.decode_with_pillow(failed.ready, error)
         if self._failing and not self._rebuilt:
             self._rebuilt = True
             self._engine.runner.rebuild()

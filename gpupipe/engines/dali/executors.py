@@ -19,8 +19,8 @@ from ...errors import BadSample, SampleError
 from ...kernels.apply import apply_batch
 from ...kernels.batches import repeat_rows
 from ...planning.epoch import pictures_per_sample
-from ...reading.base import Loaded
 from ...reading.buffers import Borrowed
+from ...reading.reader import Loaded
 from ...reading.sample import bad_sample, changed, naming
 from ...reading.setup import Setup
 from ...reading.windows import window_of
@@ -28,7 +28,7 @@ from ...transforms.ops import Op
 from ...types import Plan
 from ..delivery import to_device
 from ..host.image_threads import ImageThreads, Making
-from ..memory_uses import MemoryUse, Place, Workload
+from ..memory_uses import MemoryKind, MemoryUse, Workload
 from .codings import share_by_pillow
 from .graph_end import GraphEnd
 from .pieces import AHEAD, images_of_a_piece, rows_of_pieces
@@ -118,7 +118,7 @@ class Executor(ABC):
     def _read_ahead(self, workload: Workload) -> list[MemoryUse]:
         """Return memory that readers hold for the graph. Clips arrive decoded, and the graph itself opens files."""
         s, batch = workload.setup, workload.batch_size
-        staging: Place = "pinned" if s.cuda else "host"
+        staging: MemoryKind = "pinned" if s.cuda else "host"
         ahead = (2 * s.prefetch_factor + 1) * batch
         if s.dataset.kind == "clips":
             return workload.decoded(staging, ahead)
@@ -133,7 +133,7 @@ class Executor(ABC):
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         return uses
 
-    def _decoded(self, workload: Workload, place: Place, count: int, windows: bool) -> list[MemoryUse]:
+    def _decoded(self, workload: Workload, place: MemoryKind, count: int, windows: bool) -> list[MemoryUse]:
         """Return memory of images that the graph decodes."""
         if workload.setup.dataset.kind == "clips":
             return []
@@ -164,7 +164,7 @@ class GraphAlone(Executor):
     def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
         uses = workload.output(self.setup.prefetch_factor + 1, "(prefetch_factor + the delivered one) in flight")
         uses += self._read_ahead(workload)
-        place: Place = "device" if self.setup.cuda else "host"
+        place: MemoryKind = "device" if self.setup.cuda else "host"
         return uses + self._decoded(workload, place, workload.batch_size, windows)
 
     def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...reading.base import Feed, Form
+from ...reading.reader import Feed, MediaForm
 from ...transforms.compose import Compose
 from .api import conditional, fn, types
 from .graph_end import GraphEnd
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCEPTS", "DecoderOptions", "Graph", "build_graph", "new_pipeline", "rows_fed", "turns_fed"]
 
-ACCEPTS: frozenset[Form] = frozenset({"paths", "encoded", "pixels", "frames"})
+ACCEPTS: frozenset[MediaForm] = frozenset({"paths", "encoded", "pixels", "frames"})
 
 MEDIA = "media"
 """Name of the input that carries paths, encoded bytes or pixels."""
@@ -75,7 +75,7 @@ def new_pipeline(*, batch_size: int, num_threads: int, device_id: int | None, pr
     return Pipeline(batch_size=batch_size, num_threads=num_threads, device_id=device_id, prefetch_queue_depth=prefetch)
 
 
-def encoded(form: Form, own: Callable[[Any], Any] = lambda node: node) -> Any:
+def encoded(form: MediaForm, own: Callable[[Any], Any] = lambda node: node) -> Any:
     """Return a node with the bytes of the files. ``own`` selects the rows of a node that are encoded."""
     # The engine keeps the bytes until the batch is done; the matrix of paths is small, and copied.
     fed = own(fn.external_source(name=MEDIA, dtype=types.UINT8, ndim=1, device="cpu", no_copy=form == "encoded"))
@@ -101,7 +101,7 @@ class _Handed:
 
 
 def rows_fed(pixels: Sequence[npt.NDArray[np.uint8]]) -> dict[str, Any]:
-    """Return the inputs of :class:`_Handed` by name. ``pixels`` are those of :class:`gpupipe.reading.base.Loaded`."""
+    """Return the inputs of :class:`_Handed` by name. ``pixels`` are those of :class:`gpupipe.reading.reader.Loaded`."""
     return {"pixels": list(pixels), "decoded": np.array([len(image) > 0 for image in pixels])}
 
 

@@ -22,8 +22,8 @@ from torch.utils.dlpack import from_dlpack
 
 from ...codecs.video.decode import decode_clip
 from ...errors import BadSample
-from ...reading.base import Loaded, Reader
 from ...reading.paths import padded
+from ...reading.reader import Loaded, Reader
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
 from ...reading.targets import targets_of

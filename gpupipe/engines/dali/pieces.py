@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...reading.windows import window_of
 
 if TYPE_CHECKING:
-    from ...reading.base import Loaded
+    from ...reading.reader import Loaded
 
 __all__ = ["AHEAD", "images_of_a_piece", "rows_of_pieces"]
 

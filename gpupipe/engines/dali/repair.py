@@ -15,7 +15,7 @@ from ...codecs.files import Undecodable
 from ...errors import BadSample
 from ...kernels.apply import Arrays
 from ...kernels.batches import finish_plan, stack_plan
-from ...reading.base import Form, Loaded
+from ...reading.reader import Loaded, MediaForm
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
 from ...reading.take import Take, TakeBatch, Taken
@@ -25,7 +25,7 @@ from ..torch.reference import applied
 __all__ = ["make_as_reference"]
 
 
-def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[BadSample], Any]:
+def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[list[BadSample], Any]:
     """Return (bad samples, images). If no sample is bad, the images are those of the torch engine, on the CPU.
 
     Args:
@@ -54,7 +54,7 @@ def make_as_reference(setup: Setup, ready: Loaded, form: Form) -> tuple[list[Bad
     return [], finish_plan(plan, stack_plan(plan, images), setup.pipeline.memory_format, dataset.medium)
 
 
-def _from_user_code(batch: TakeBatch, ready: Loaded, form: Form, row: int) -> Taken:
+def _from_user_code(batch: TakeBatch, ready: Loaded, form: MediaForm, row: int) -> Taken:
     """Return the sample that user code returned for a row in a worker process."""
     if form == "pixels":
         return Taken([ready.media[row]])

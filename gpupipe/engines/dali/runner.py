@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ...errors import EngineError
-from ...reading.base import Loaded
+from ...reading.reader import Loaded
 from ...signal_handlers import pass_on
 from ..delivery import made_current
 from .graph import MEDIA, Graph

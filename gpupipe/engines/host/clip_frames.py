@@ -18,7 +18,7 @@ from ...reading.buffers import BatchPool
 from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
 from ...transforms.ops import Crop, Flip, Resize
-from ...transforms.ops.base import Array
+from ...transforms.ops.op import Array
 from ...types import Plan
 
 __all__ = ["ClipBatches"]

@@ -9,9 +9,9 @@ import torch
 
 from ... import system
 from ...errors import SampleError
-from ...reading.base import Loaded, Reader
 from ...reading.clips import ClipReader
 from ...reading.kept_images import KeptImageReader
+from ...reading.reader import Loaded, Reader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run, names_of

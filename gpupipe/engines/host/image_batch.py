@@ -16,7 +16,7 @@ from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, different_sizes, group_size
 from ...reading.buffers import BatchPool
 from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
-from ...transforms.ops.base import Array
+from ...transforms.ops.op import Array
 
 __all__ = ["ImageBatch"]
 

@@ -27,7 +27,7 @@ from ...kernels.apply import apply_sample
 from ...reading.buffers import BatchPool
 from ...reading.torch_threads import torch_threads
 from ...transforms.ops import Op, Views
-from ...transforms.ops.base import Array
+from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
 
 __all__ = ["ImageThreads", "Making"]

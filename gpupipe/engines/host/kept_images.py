@@ -9,7 +9,7 @@ from ...reading.buffers import BatchPool
 from ...reading.kept_images import ImageTaker
 from ...reading.setup import Setup
 from ...transforms.ops import Call, Op
-from ...transforms.ops.base import Array
+from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
 
 __all__ = ["KeptImages"]

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ...kernels.check import check_ops
-from ...reading.base import AheadReader, Loaded, Pending
 from ...reading.buffers import BatchPool
 from ...reading.memory import InMemory
+from ...reading.reader import AheadReader, Loaded, Pending
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
 from ...transforms.ops import Call, Gray, Op

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ...datasets.base import Dataset
+from ...datasets.dataset import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
 from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
@@ -67,7 +67,7 @@ def _is_read_by_torchs_loader() -> bool:
 
 
 def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
-    """Return (image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.base.Dataset.__getitem__`."""
+    """Return (image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.dataset.Dataset.__getitem__`."""
     if dataset not in _WARNED and _is_read_by_torchs_loader():
         _WARNED.add(dataset)
         text = f"it reads {type(dataset).__name__} sample by sample, without an engine, and with torch's random numbers"

@@ -20,7 +20,7 @@ from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
-__all__ = ["CHANGED", "Client", "Fsspec", "Obstore", "Offline", "Range"]
+__all__ = ["CHANGED", "ByteRange", "Client", "Fsspec", "Obstore", "Offline"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -32,7 +32,7 @@ CHANGED = "the object has changed since it was indexed; make the dataset again"
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """A requested range of bytes."""
 
     url: str
@@ -57,7 +57,7 @@ class Client(ABC):
         """
 
     @abstractmethod
-    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         """Return the bytes of every range; fewer if a container ends before."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Offline(Client):
     def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
         raise self._refused(f"the list of {folder}")
 
-    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         return [self._refused(f"{r.url} from byte {r.start} to {r.end}") for r in ranges]
 
     def put(self, url: str, data: bytes) -> None:
@@ -104,10 +104,10 @@ class _Threads(Client):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
         return self._each(self._look, str, urls)
 
-    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         return self._each(self._checked, lambda r: f"{r.url} from byte {r.start} on", ranges)
 
-    def _checked(self, range: Range) -> memoryview:
+    def _checked(self, range: ByteRange) -> memoryview:
         found, version = self._fetch(range)
         data = memoryview(found)
         if len(data) < range.end - range.start:
@@ -134,7 +134,7 @@ class _Threads(Client):
     def _names(self, folder: str, start: str, deep: bool) -> list[str]: ...
 
     @abstractmethod
-    def _fetch(self, range: Range) -> tuple[Any, int]:
+    def _fetch(self, range: ByteRange) -> tuple[Any, int]:
         """Return (an object with a buffer of bytes, the version of their container)."""
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Obstore(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> tuple[Any, int]:
+    def _fetch(self, range: ByteRange) -> tuple[Any, int]:
         import obstore
 
         base, store, path = self._at(range.url)
@@ -325,7 +325,7 @@ class Fsspec(_Threads):
 
         return _mapped(folder, listed)
 
-    def _fetch(self, range: Range) -> tuple[Any, int]:
+    def _fetch(self, range: ByteRange) -> tuple[Any, int]:
         def fetched() -> tuple[Any, int]:
             fs, path = self._at(range.url)
             data = fs.cat_file(path, start=range.start, end=range.end)

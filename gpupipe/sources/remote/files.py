@@ -20,10 +20,10 @@ from xxhash import xxh3_64_intdigest
 from ...codecs.files import Place, Undecodable, ends_before, page_part, unpacked
 from ...codecs.page_cache import PAGES
 from ...codecs.retry import is_transient, temporary
-from ..storage import Container, Found, Storage, runs_of
+from ..storage import Container, Found, Storage, read_spans
 from .block_cache import BlockCache
 from .choose import client_for
-from .clients import CHANGED, Client, Offline, Range
+from .clients import CHANGED, ByteRange, Client, Offline
 from .options import Remote
 
 __all__ = ["RemoteFiles", "sum_of"]
@@ -169,17 +169,20 @@ class RemoteFiles(Storage):
         self, rows: Sequence[int], places: Sequence[Place], views: list[U8], problems: list[Undecodable | None]
     ) -> None:
         some = [places[i] for i in rows]
-        runs = runs_of(some, _GAP, _LONGEST)
-        ranges = [Range(os.fsdecode(run.path), run.start, run.end, min(some[run.rows[0]].version, 0)) for run in runs]
-        for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
-            for k in run.rows:
+        spans = read_spans(some, _GAP, _LONGEST)
+        ranges = [
+            ByteRange(os.fsdecode(span.path), span.start, span.end, min(some[span.rows[0]].version, 0))
+            for span in spans
+        ]
+        for span, got in zip(spans, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
+            for k in span.rows:
                 i, place = rows[k], some[k]
                 if isinstance(got, OSError):
                     problems[i] = _problem(got)
                     continue
-                at = place.offset - run.start
+                at = place.offset - span.start
                 if len(got) < at + place.length:
-                    problems[i] = ends_before(place, run.start + len(got))
+                    problems[i] = ends_before(place, span.start + len(got))
                 else:
                     views[i][:] = np.frombuffer(got, np.uint8, place.length, at)
 
@@ -265,15 +268,15 @@ class RemoteFiles(Storage):
         """Load blocks from the store, adjacent ones together, and store them on disk."""
         size, cache = self._options.block_bytes, _connections(self._options).cache
         places = [Place(path, k * size, size, version) for path, version, k in keys]
-        runs = runs_of(places, 0, max(_LONGEST, size))
-        ranges = [Range(os.fsdecode(run.path), run.start, run.end, keys[run.rows[0]][1]) for run in runs]
+        spans = read_spans(places, 0, max(_LONGEST, size))
+        ranges = [ByteRange(os.fsdecode(span.path), span.start, span.end, keys[span.rows[0]][1]) for span in spans]
         have: dict[Key, memoryview | OSError] = {}
-        for run, got in zip(runs, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
-            for i in run.rows:
+        for span, got in zip(spans, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
+            for i in span.rows:
                 if isinstance(got, OSError):
                     have[keys[i]] = got
                     continue
-                at = places[i].offset - run.start
+                at = places[i].offset - span.start
                 block = got[at : at + size]
                 have[keys[i]] = block
                 if block:

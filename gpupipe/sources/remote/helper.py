@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from ..storage import Found
-from .clients import Client, Range
+from .clients import ByteRange, Client
 
 __all__ = ["Helper", "error_of", "receive", "send", "told"]
 
@@ -81,7 +81,7 @@ class Helper(Client):
         names: list[str] = found
         return names
 
-    def fetch(self, ranges: Sequence[Range]) -> list[memoryview | OSError]:
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         errors, parts = self._ask("fetch", [list(r) for r in ranges])
         found = zip(errors, parts, strict=True)
         return [memoryview(part) if error is None else error_of(error) for error, part in found]

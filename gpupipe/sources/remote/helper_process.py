@@ -7,7 +7,7 @@ import signal
 import sys
 
 from .choose import client_for
-from .clients import Range
+from .clients import ByteRange
 from .helper import receive, send, told
 
 __all__ = ["serve"]
@@ -25,7 +25,7 @@ def serve(scheme: str, connections: int, timeout: float) -> None:
             found = client.look(given)
             send(answers, [told(it) if isinstance(it, OSError) else list(it) for it in found])
         elif what == "fetch":
-            got = client.fetch([Range(*r) for r in given])
+            got = client.fetch([ByteRange(*r) for r in given])
             errors = [told(it) if isinstance(it, OSError) else None for it in got]
             send(answers, errors, [b"" if isinstance(it, OSError) else it for it in got])
         else:

@@ -11,7 +11,6 @@ values belong to the pipeline, and DALI's graph is built from them (:meth:`Op.se
 from __future__ import annotations
 
 from . import blur_noise, color, dtype, enhance, erasing, geometry, mixing, structure, warp
-from .base import Dtype, Kind, Op
 from .blur_noise import *
 from .color import *
 from .dtype import *
@@ -19,6 +18,7 @@ from .enhance import *
 from .erasing import *
 from .geometry import *
 from .mixing import *
+from .op import Dtype, Kind, Op
 from .structure import *
 from .warp import *
 

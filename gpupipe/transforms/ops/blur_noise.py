@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import F64, U64, Dtype, Kind, Masked
+from .op import F64, U64, Dtype, Kind, Masked
 from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
 
 __all__ = ["Blur", "BoxBlur", "Noise"]

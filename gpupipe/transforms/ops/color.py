@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .base import F64, I32, I64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .op import F64, I32, I64, Dtype, HasMask, Kind, Mask, Masked, Op
 from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["Brightness", "ChannelPermutation", "Contrast", "Gray", "Hue", "Saturation"]

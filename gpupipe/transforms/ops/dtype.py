@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import Dtype, Kind, Op
+from .op import Dtype, Kind, Op
 from .promise import CPU, Bound, Promise, Tolerance
 
 __all__ = ["Normalize", "ToDtype"]

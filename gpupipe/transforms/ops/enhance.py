@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import F64, I32, Kind, Masked
 from .color import SUMS, Adjust, adjusted
+from .op import F64, I32, Kind, Masked
 from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
 __all__ = ["JPEG", "AutoContrast", "Equalize", "Invert", "Posterize", "Sharpness", "Solarize", "SolarizeAdd"]

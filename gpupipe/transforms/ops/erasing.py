@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import I32, U64, Masked
+from .op import I32, U64, Masked
 from .promise import ON_BATCH
 
 __all__ = ["Erase"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .base import I32, I64, Dtype, HasMask, Kind, Mask, Op
+from .op import I32, I64, Dtype, HasMask, Kind, Mask, Op
 from .promise import CPU, EQUAL, GRAPH, Bound, Promise, Tolerance
 
 __all__ = ["Crop", "Flip", "Resize"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .base import F64, I32, I64, Mask, Op
+from .op import F64, I32, I64, Mask, Op
 from .promise import ON_BATCH
 
 __all__ = ["CutMix", "MixUp"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ...errors import ConfigError
-from .base import Dtype, Kind
+from .op import Dtype, Kind
 
 __all__ = ["Returned"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import PipelineError
-from .base import F32, I64, U64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .op import F32, I64, U64, Dtype, HasMask, Kind, Mask, Masked, Op
 from .promise import CPU, Bound, Promise, Tolerance
 from .returned import Returned
 

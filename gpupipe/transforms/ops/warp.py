@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .base import F64, I32, I64, U64, Dtype, Kind, Mask, Masked, Op
+from .op import F64, I32, I64, U64, Dtype, Kind, Mask, Masked, Op
 from .promise import CPU, EQUAL, GRAPH, ON_BATCH, Bound, Promise, Tolerance
 
 __all__ = ["Elastic", "Perspective", "Warp"]

@@ -212,7 +212,7 @@ def _engine_problems(script: Script, verdict: Verdict) -> list[str]:
     return [f"repr says engine {', '.join(sorted(unknown)) or 'nothing'}"] if unknown or not verdict.engines else []
 
 
-_INSIDE = re.compile(r"\b0x[0-9a-f]{4,}|\b(?:StandIn|Standing|Pending|Unread|Traced|Looked)\w*")
+_INSIDE = re.compile(r"\b0x[0-9a-f]{4,}|\b(?:StandIn|Standing|Pending|Unread|Traced|Looked|InspectionError)\w*")
 """Addresses, and what gpupipe hands to scripts in place of images."""
 
 

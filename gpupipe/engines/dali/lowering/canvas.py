@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....transforms.ops import Op
-from ....transforms.ops.base import Array
+from ....transforms.ops.op import Array
 from ..api import conditional, fn, types
 
 __all__ = ["Canvas", "Input", "OpAddress", "Selected"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import EngineError
 from ....transforms import ops
-from ....transforms.ops.base import Array
+from ....transforms.ops.op import Array
 from ..api import fn, types
 from .canvas import Canvas, Input, OpAddress
 from .registry import canvas_lowering

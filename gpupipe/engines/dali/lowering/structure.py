@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....transforms import ops
-from ....transforms.ops.base import Array
+from ....transforms.ops.op import Array
 from ..api import conditional, fn, types
 from .canvas import Canvas, OpAddress
 from .color import CUT_OFF

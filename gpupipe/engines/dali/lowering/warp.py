@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ....transforms import ops
-from ....transforms.ops.base import Array
+from ....transforms.ops.op import Array
 from ..api import fn, types
 from .canvas import Selected
 from .color import CUT_OFF

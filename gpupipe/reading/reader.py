@@ -24,11 +24,11 @@ from ..transforms.ops import Op
 from ..types import ByHand, Plan
 from .torch_threads import torch_threads
 
-__all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Form", "Loaded", "Pending", "Reader"]
+__all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Loaded", "MediaForm", "Pending", "Reader"]
 
 R = TypeVar("R")
 
-Form = Literal["paths", "encoded", "pixels", "frames"]
+MediaForm = Literal["paths", "encoded", "pixels", "frames"]
 """Form of the samples that an engine gets: paths of local files, encoded bytes, pixels u8[H, W, 3], or clips of T
 frames u8[H, W, 3]."""
 
@@ -45,7 +45,7 @@ NO_PIXELS = np.zeros((0, 0, 3), np.uint8)
 class Feed:
     """Form in which an engine gets a dataset."""
 
-    form: Form
+    form: MediaForm
     """Form of the samples that the engine decodes; ``"pixels"`` or ``"frames"`` if there are none."""
     handed: bool = False
     """Whether some samples come as pixels, because Pillow decodes them."""

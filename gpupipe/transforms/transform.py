@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PipelineError
 from .fields import frozen
 from .ops import Dtype, Kind, Op
-from .ops.base import F64, I64
+from .ops.op import F64, I64
 
 __all__ = ["Images", "Ops", "Transform"]
 

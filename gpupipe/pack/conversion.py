@@ -1,4 +1,4 @@
-"""Forms: what packing writes instead of the bytes of a sample."""
+"""Conversions of the bytes of samples when packing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from ..codecs.files import Undecodable
 
-__all__ = ["AsIs", "Form", "Kept"]
+__all__ = ["AsIs", "Conversion", "Kept"]
 
 
 class Kept(NamedTuple):
@@ -18,7 +18,7 @@ class Kept(NamedTuple):
     """A sentence."""
 
 
-class Form(Protocol):
+class Conversion(Protocol):
     """A function from the bytes of a sample to new ones. Picklable; the journal keeps its ``str()``."""
 
     @property

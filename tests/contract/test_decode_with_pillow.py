@@ -191,7 +191,7 @@ def test_frames_of_a_gpu_cannot_be_decoded_again(numbered: Path) -> None:
     assert isinstance(engine, DaliEngine)
     engine.nvdec = True
     with pytest.raises(EngineError, match="frames that it decoded itself: Nobody knows why"):
-        engine.second_look(None, RuntimeError(REFUSAL))  # type: ignore[arg-type]
+        engine.decode_with_pillow(None, RuntimeError(REFUSAL))  # type: ignore[arg-type]
     loader.close()
 
 
