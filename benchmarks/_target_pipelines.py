@@ -12,9 +12,9 @@ from PIL import Image
 
 from gpupipe.kernels.moving import Moves
 from gpupipe.kernels.warp import displacements
-from gpupipe.transforms.base import Images
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
 from gpupipe.transforms.ops import Crop, Elastic, Flip, Op, Perspective, Resize, Warp
+from gpupipe.transforms.transform import Images
 
 import_torchvision()
 

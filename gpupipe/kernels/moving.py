@@ -32,7 +32,7 @@ from ..transforms.boxes import (
     size_after,
 )
 from ..transforms.ops import Crop, Elastic, Flip, Op, Perspective, Resize, Warp
-from ..transforms.ops.base import I64, Array
+from ..transforms.ops.op import I64, Array
 from .geometry import reach
 from .warp import affine_grid, displacements, identity_grid, perspective_grid
 

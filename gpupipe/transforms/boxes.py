@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..errors import PipelineError
 from .ops import Crop, Flip, Op, Perspective, Resize, Warp
-from .ops.base import Array
+from .ops.op import Array
 
 __all__ = [
     "BoxFormat",

@@ -120,7 +120,7 @@ class DaliEngine(Engine):
         return images
 
     def decode_changed_files(self, ready: Loaded) -> Any:
-        """Return the images of a plan with changed files, as the torch engine makes them. Raises :class:`SampleError`."""
+        """Return the images of a plan with changed files, made as in the torch engine. Raises :class:`SampleError`."""
         images = self._by_pillow(ready)
         if not self._told:
             self._told = True
