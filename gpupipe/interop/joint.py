@@ -1,12 +1,11 @@
-"""Transforms of torchvision's second generation that a script calls with an image and what belongs to it.
+"""torchvision v2 transforms that a script calls with an image and its masks, boxes, keypoints or further images.
 
-The image becomes a pending result. Everything else is computed at once, with the numbers of the same sample: masks,
-boxes and keypoints move by the ops that the image's transforms resolve into, and what a transform does to values, such
-as ``ToDtype`` and ``SanitizeBoundingBoxes``, the script's own object does. So they travel as ordinary parts of the
-sample.
+The image becomes a pending result. Everything else is computed at once, with the draws of the same sample, and then
+travels as an ordinary part of the sample. Masks, boxes and keypoints follow the ops of the image's transforms. The
+script's own transforms change their types and values, such as ``ToDtype`` and ``SanitizeBoundingBoxes``.
 
-torchvision decides by type what a transform applies to, and its own rule is asked here, with a small image in the place
-of the pending one.
+torchvision decides by type which parts of a sample a transform applies to. That decision is torchvision's here too, for
+a sample with a tiny image in place of the pending one.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from PIL import Image
 from torch.utils import _pytree
 
 from ..errors import GpupipeError, TranslationError
+from ..kernels.moving import Moves
 from ..reasons import Reason, failure
-from ..transforms.ops import Crop, Flip, Resize
+from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import class_name, known_class, shown
 from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, pending_step
 from .same_names import Refused
@@ -33,29 +33,35 @@ __all__ = ["is_joint", "joint"]
 
 _V2 = "torchvision.transforms.v2"
 _OF_VALUES = {"ConvertImageDtype", "PILToTensor", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor"}
-"""Change the type of a target or of its values, and draw nothing."""
+"""Transforms that may change the type or the values of a target, and do not draw."""
 _OF_SAMPLES = {
     "ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "SanitizeBoundingBoxes", "SanitizeKeyPoints",
     "SetClampingMode",
 }  # fmt: skip
-"""Look at targets alone, and may see the whole sample."""
+"""Transforms of targets alone, which get the whole sample."""
 _OF_ONE_IMAGE = {"AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"}
-"""Raise if the sample has masks, boxes, keypoints or a second image."""
+"""Transforms that raise an error for masks, boxes, keypoints and several images."""
+_ALWAYS_CROP = {"CenterCrop", "Pad", "RandomResizedCrop"}
+"""Transforms that crop even if the window is the whole image."""
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
 def is_joint(transform: Any, given: tuple[Any, ...]) -> bool:
-    """Whether torchvision would take ``given`` apart: several values, or one container of them."""
+    """Return whether ``given`` is more than one value and torchvision v2 takes it apart."""
     several = len(given) > 1 or (len(given) == 1 and isinstance(given[0], (dict, list, tuple)))
     return several and _is_of_second_generation(transform)
 
 
 def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any:
-    """What the transform at ``place`` returns for an image and what belongs to it; ``NotImplemented`` if it has to be
-    called.
+    """Return what the transform at ``place`` makes of an image and what belongs to it.
+
+    Returns ``NotImplemented`` if the transform has to be called.
 
     Args:
-        noted: makes a pending result of a place and an image.
+        transform: the script's transform.
+        place: its number.
+        given: the arguments of the call.
+        noted: makes a pending result from a place and an image.
     """
     inputs = given if len(given) > 1 else given[0]
     leaves, spec = _pytree.tree_flatten(inputs)
@@ -70,7 +76,7 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
     try:
         if step is None:
             raise Refused("it makes several views of an image with targets", "views")
-        sample = _Sample(transform, leaves, spec, main, several=len(given) > 1)
+        sample = _Sample(leaves, spec, main, several=len(given) > 1)
         sample.go_through(step, place)
     except (Refused, GpupipeError) as e:
         what = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves[:main] + leaves[main + 1 :]))
@@ -82,53 +88,86 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
 
 
 class _Sample:
-    """The parts of a sample, on their way through transforms. The image's place is empty.
+    """Parts of a sample on their way through transforms. The image's place is empty.
 
     Args:
+        leaves: the parts, in pytree's order.
+        spec: their structure.
+        main: place of the image.
         several: whether the transform was called with several values.
     """
 
-    def __init__(self, transform: Any, leaves: list[Any], spec: Any, main: int, *, several: bool):
+    def __init__(self, leaves: list[Any], spec: Any, main: int, *, several: bool):
         self.leaves, self._main, self._spec, self._several = list(leaves), main, spec, several
         self._image = leaves[main]
         self.leaves[main] = None
         self._others = [i for i, leaf in enumerate(self.leaves) if _is_explicit(leaf)]
-        """Further images."""
+        """Places of further images."""
+        self._ops: list[tuple[Op, Any]] = []
+        """Ops that targets have not followed yet, each with its transform."""
+        self._size = (0, 0)
+        """Height and width of the image before them."""
 
     def go_through(self, step: Step, place: int) -> None:
-        """Raises :class:`Refused` or :class:`~gpupipe.errors.GpupipeError` if a part cannot follow the image."""
+        """Apply the transforms at ``place``. Raises :class:`Refused` or :class:`~gpupipe.errors.GpupipeError` if a part
+        cannot follow the image."""
         stages = step.run.computes.stages(step, place)
+        is_trial = step.run.notice is not None
         if self._others:
             self._check_images(step, stages)
         for stage in stages:
-            if stage.item is not None:
-                try:
-                    self._apply(stage)
-                except Refused as e:
-                    raise Refused(f"{shown(stage.item)}: {e}", e.code) from None
+            if stage.item is None:
+                continue
+            try:
+                self._apply(stage, is_trial)
+            except Refused as e:
+                raise Refused(f"{shown(stage.item)}: {e}", e.code) from None
+        self._move(is_trial)
         for i in self._others:
             self.leaves[i] = _second_image(step, self.leaves[i])
 
-    def _apply(self, stage: Stage) -> None:
+    def _apply(self, stage: Stage, is_trial: bool) -> None:
         item, name = stage.item, _name(stage.item)
+        targets = self._others or any(map(_is_moved, self.leaves))
+        if targets and name in _OF_ONE_IMAGE:
+            raise Refused("torchvision refuses samples with masks, boxes, keypoints or several images", "beside-image")
+        if targets and name in _CONTAINERS:
+            _check_container(item)
         if name in _OF_SAMPLES:
+            self._move(is_trial)
             self._whole(item)
             return
         chosen = self._chosen(item, stage.kind)
-        moves = any(op.geometric for op in stage.ops)
-        if name in _CONTAINERS and any(map(_is_moved, self.leaves)):
-            _check_container(item)
-        if name in _OF_ONE_IMAGE and (self._others or any(_is_moved(leaf) for leaf in self.leaves)):
-            raise Refused("torchvision refuses samples with more than one image", "beside-image")
-        if name in _OF_VALUES:
+        if name in _OF_VALUES and chosen:
+            self._move(is_trial)
             for i in chosen:
                 self.leaves[i] = item.transform(self.leaves[i], {})
-        elif moves:
+        if name == "CenterCrop" and any(min(op.top[0], op.left[0]) < 0 for op in stage.ops if isinstance(op, Crop)):
+            # torchvision places a window that is larger than the image differently for boxes and for pixels.
+            self._move(is_trial)
             for i in chosen:
-                self.leaves[i] = _moved(self.leaves[i], stage)
+                self.leaves[i] = item.transform(self.leaves[i], {})
+            return
+        if not self._ops:
+            self._size = stage.size
+        whole = name not in _ALWAYS_CROP and any(_is_whole(op, stage.size) for op in stage.ops)
+        self._ops += [(op, item) for op in stage.ops if op.geometric and not whole]
+
+    def _move(self, is_trial: bool) -> None:
+        """Let targets follow the ops up to here."""
+        ops, self._ops = self._ops, []
+        places = [i for i, leaf in enumerate(self.leaves) if _is_moved(leaf)]
+        if not ops or not places:
+            return
+        moves = Moves.of([op for op, _ in ops], 0, self._size)
+        for i in places:
+            leaf = self.leaves[i]
+            self.leaves[i] = _moved(leaf, moves, ops)
+            if is_trial:
+                _check_moved(leaf, self.leaves[i], ops)
 
     def _whole(self, item: Any) -> None:
-        """Give the sample to a transform that leaves the image alone."""
+        """Call a transform of targets with the whole sample."""
         empty = _Unseen()
         self.leaves[self._main] = empty
         inputs = _pytree.tree_unflatten(self.leaves, self._spec)
@@ -142,7 +181,7 @@ class _Sample:
         self.leaves[self._main] = None
 
     def _chosen(self, item: Any, kind: str) -> list[int]:
-        """The parts beside images that torchvision gives to a transform."""
+        """Return the places of the parts, other than images, that torchvision applies a transform to."""
         leaves = [*self.leaves]
         leaves[self._main] = _small(kind)
         chosen = [i for i, needed in enumerate(item._needs_transform_list(leaves)) if needed]
@@ -152,7 +191,7 @@ class _Sample:
         return others
 
     def _check_images(self, step: Step, stages: Sequence[Stage]) -> None:
-        """A second image is made like the first one, as a whole, if torchvision does so as well."""
+        """Raise :class:`Refused` unless all images go through all transforms alike."""
         if step.before is not None or any(stage.kind == "tensor" for stage in stages):
             raise Refused("only the first of several images goes through all of its transforms", "beside-image")
         if any(hasattr(op, "seed") for stage in stages for op in stage.ops):
@@ -166,7 +205,7 @@ class _Sample:
 
 
 class _Unseen:
-    """In the place of an image for a transform of targets."""
+    """Placeholder of an image for transforms of targets."""
 
 
 # ---- what torchvision calls what
@@ -188,7 +227,7 @@ def _name(item: Any) -> str:
 
 
 def _tv(name: str) -> Any:
-    """A class of torchvision's, which is imported by whoever holds its transforms."""
+    """Return a class of ``torchvision.tv_tensors``; ``()`` if this release has none of that name."""
     return getattr(sys.modules["torchvision.tv_tensors"], name, ())
 
 
@@ -201,7 +240,7 @@ def _is_moved(leaf: Any) -> bool:
 
 
 def _main_image(leaves: list[Any]) -> int | None:
-    """Where the image stands; ``None`` if there is none."""
+    """Return the place of the image that torchvision finds first; ``None`` if there is none."""
     for is_image in (_is_explicit, lambda leaf: type(leaf) in (torch.Tensor, PendingTensor)):
         found = next((i for i, leaf in enumerate(leaves) if is_image(leaf)), None)
         if found is not None:
@@ -230,42 +269,68 @@ def _check_container(item: Any) -> None:
 # ---- moving
 
 
+def _is_whole(op: Op, size: tuple[int, int]) -> bool:
+    """Return whether an op crops the whole image. torchvision then calls no functional, which could round boxes."""
+    return isinstance(op, Crop) and (op.top[0], op.left[0], op.height[0], op.width[0]) == (0, 0, *size)
+
+
 def _second_image(step: Step, image: Any) -> Any:
     other = copy.copy(step)
     other.source, other._values, other._outputs = Source(image), None, None
     return step.run.computes.values(other)[0]
 
 
-def _fill(item: Any, kind: Any) -> Any:
-    """What torchvision fills a target of a type with."""
+def _moved(leaf: Any, moves: Moves, ops: Sequence[tuple[Op, Any]]) -> Any:
+    size = tuple(leaf.shape[-2:]) if isinstance(leaf, _tv("Mask")) else tuple(leaf.canvas_size)
+    if size != moves.size:
+        have, wanted = (f"{height}x{width}" for height, width in (size, moves.size))
+        raise Refused(f"a {type(leaf).__name__} of size {have} cannot follow an image of {wanted}", "beside-image")
+    array = leaf.as_subclass(torch.Tensor).numpy()
+    wrap = sys.modules["torchvision.tv_tensors"].wrap
+    if isinstance(leaf, _tv("Mask")):
+        made = moves.mask(array, "floor", [_fill(item, type(leaf)) for _, item in ops])
+        return wrap(torch.from_numpy(made), like=leaf)
+    if any(isinstance(op, Crop) and op.padded and op.mode != "constant" for op, _ in ops):
+        raise Refused(f"a {type(leaf).__name__} cannot follow padding by the image's own pixels", "beside-image")
+    if isinstance(leaf, _tv("BoundingBoxes")):
+        made = moves.boxes(array, leaf.format.value, getattr(leaf, "clamping_mode", "soft"))
+    else:
+        made = moves.keypoints(array)
+    return wrap(torch.from_numpy(made), like=leaf, canvas_size=moves.out_size)
+
+
+def _fill(item: Any, kind: Any) -> float:
+    """Return what torchvision fills masks with."""
     if _name(item) in _CONTAINERS:
-        fills = [_fill(part, kind) for whole in item.transforms for part in _flat(whole)]
-        if any(fill != fills[0] for fill in fills):
+        fills = {_fill(part, kind) for whole in item.transforms for part in _flat(whole)}
+        if len(fills) > 1:
             raise Refused("its transforms fill with different values", "beside-image")
-        return fills[0]
+        return fills.pop()
     known = getattr(item, "_fill", {})
-    return known.get(kind, known.get("others"))
+    value = known.get(kind, known.get("others"))
+    if not isinstance(value, (int, float, type(None))):
+        raise Refused(f"it fills masks with fill={value}; give one number for tv_tensors.Mask", "beside-image")
+    return value or 0
 
 
-def _moved(leaf: Any, stage: Stage) -> Any:
-    F = sys.modules["torchvision.transforms.v2.functional"]
-    if tuple(F.get_size(leaf)) != stage.size:
-        raise Refused(f"the {type(leaf).__name__} is for another size than the image", "beside-image")
-    fill = _fill(stage.item, type(leaf))
-    for op in stage.ops:
-        if not op.geometric or op.passes(0):
+def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
+    """Raise :class:`Refused` if this release of torchvision moves a target in another way."""
+    F: Any = sys.modules["torchvision.transforms.v2.functional"]
+    for op, item in ops:
+        if op.passes(0):
             continue
         if isinstance(op, Flip):
-            leaf = F.horizontal_flip(leaf) if op.axis == "horizontal" else F.vertical_flip(leaf)
+            leaf = (F.horizontal_flip if op.axis == "horizontal" else F.vertical_flip)(leaf)
         elif isinstance(op, Resize):
             leaf = F.resize(leaf, [int(op.height[0]), int(op.width[0])])
         elif isinstance(op, Crop):
-            h, w = F.get_size(leaf)
-            top, left, height, width = (int(x[0]) for x in (op.top, op.left, op.height, op.width))
-            pad = [max(0, -left), max(0, -top), max(0, left + width - w), max(0, top + height - h)]
-            if any(pad):
-                leaf = F.pad(leaf, pad, fill=fill, padding_mode=op.mode)
-            leaf = F.crop(leaf, top + pad[1], left + pad[0], height, width)
-        else:
-            raise Refused(f"{type(leaf).__name__} does not move by {type(op).__name__}", "beside-image")
-    return leaf
+            top, left, height, width = (int(n[0]) for n in (op.top, op.left, op.height, op.width))
+            below, beyond = top + height - F.get_size(leaf)[0], left + width - F.get_size(leaf)[1]
+            sides = [max(0, n) for n in (-left, -top, beyond, below)]
+            if any(sides):
+                leaf = F.pad(leaf, sides, fill=_fill(item, type(leaf)), padding_mode=op.mode)
+            leaf = F.crop(leaf, top + sides[1], left + sides[0], height, width)
+        else:  # whose numbers torchvision does not take
+            return
+    if not (type(leaf) is type(moved) and leaf.dtype == moved.dtype and torch.equal(leaf, moved)):
+        raise Refused(f"this release of torchvision moves a {type(leaf).__name__} in another way", "beside-image")

@@ -16,7 +16,7 @@ from .ops.op import F64, I64
 from .resize import resized
 from .transform import Images, Ops, Transform
 
-__all__ = ["RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
+__all__ = ["RandomResize", "RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
 
 
 def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[Ops, Images]:
@@ -97,6 +97,33 @@ class RandomShortestSize(Transform):
         if self.max_size is not None:
             r = np.minimum(r, self.max_size / long)
         return _resized(self, images, (images.height * r).astype(np.int64), (images.width * r).astype(np.int64))
+
+
+@frozen
+class RandomResize(Transform):
+    """Resize the shorter edge to a size drawn from ``min_size`` to ``max_size - 1``.
+
+    >>> RandomResize(240, 960).max_size
+    960
+    """
+
+    DRAWS: ClassVar[int] = 1
+
+    min_size: int
+    max_size: int
+    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
+    antialias: Flag = Converted(fields.antialias, default=True)
+
+    def __post_init__(self) -> None:
+        sizes = self.min_size, self.max_size
+        if not all(isinstance(n, int) for n in sizes) or not 0 < self.min_size < self.max_size:
+            raise ConfigError(f"RandomResize: sizes must be integers with 0 < min_size < max_size, not {sizes}")
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        shorter = self.min_size + below(u[:, 0], self.max_size - self.min_size)
+        longer = (shorter * images.sizes.max(axis=1) / images.sizes.min(axis=1)).astype(np.int64)
+        upright = images.width <= images.height
+        return _resized(self, images, np.where(upright, longer, shorter), np.where(upright, shorter, longer))
 
 
 @frozen

@@ -171,8 +171,11 @@ def test_random_sizes() -> None:
     for ours, other in (
         (T.ScaleJitter((100, 150), (0.5, 1.5)), v2.ScaleJitter((100, 150), (0.5, 1.5))),
         (T.RandomShortestSize((30, 50, 70), 100), v2.RandomShortestSize([30, 50, 70], 100)),
+        (T.RandomResize(30, 70), v2.RandomResize(30, 70)),
     ):
-        drawn = [d["size"] for d in theirs(other, (60, 97))]
+        drawn = [
+            v2.functional._geometry._compute_resized_output_size((60, 97), d["size"]) for d in theirs(other, (60, 97))
+        ]
         (op,), images = resolve(ours, (60, 97))
         assert (images.sizes[:, 0] == op.height).all() and op.antialias
         alike(op.height, [d[0] for d in drawn])
@@ -224,6 +227,7 @@ def test_zoom_out() -> None:
         (lambda: T.RandomErasing(count=0), "count must be"),
         (lambda: T.ScaleJitter(3), "two numbers"),
         (lambda: T.RandomShortestSize(()), "min_size"),
+        (lambda: T.RandomResize(30, 30), "min_size < max_size"),
         (lambda: T.RandomZoomOut(side_range=(0.5, 2)), "at least 1"),
     ],
 )

@@ -118,6 +118,7 @@ def _anywhere() -> dict[str, T.Transform]:
         "Resize not antialiased": T.Resize((44, 51), antialias=False),
         "ScaleJitter": T.ScaleJitter((60, 60), (0.8, 1.5)),
         "RandomShortestSize": T.RandomShortestSize([42, 50, 61], 100),
+        "RandomResize": T.RandomResize(42, 62),
         "RandomZoomOut": T.RandomZoomOut((5, 6, 7), (1.0, 2.0)),
         "RandomApply": T.RandomApply([T.RandomRotation(20), T.ColorJitter(0.3)], 0.6),
         "RandomChoice": T.RandomChoice(
