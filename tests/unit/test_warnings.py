@@ -54,7 +54,9 @@ def codes(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_every_reason_has_a_code_of_the_table() -> None:
-    files = [file for room in ("datasets/index", "interop", "loader") for file in (PACKAGE / room).rglob("*.py")]
+    files = [
+        file for room in ("datasets/index", "engines", "interop", "loader") for file in (PACKAGE / room).rglob("*.py")
+    ]
     found = [(file.name, *reason) for file in files for reason in codes(file.read_text())]
     assert len(found) > 80
     assert not [it for it in found if it[-1] not in ADVICE or it[-1] == "other"]
