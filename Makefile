@@ -7,39 +7,39 @@ READY := $(VENV)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick pytest scripts lint bench gpu clean
 
-help:  ## what there is
+help:  ## show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	# What is never imported need not be compiled, and the rest is when it is imported.
+	# Python compiles modules when they are first imported; most are never imported.
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
 	# Only the tests compare with torchvision and timm. torchvision has no build for torch without CUDA, and without its
 	# dependencies it does not pull another torch.
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --no-deps torchvision timm
 	@touch $@
 
-demo: $(READY)  ## train a small network through DALI and through the reference, and compare (no data, no GPU needed)
+demo: $(READY)  ## train a small network through DALI and through the reference and compare them (needs no data and no GPU)
 	$(BIN)/gpupipe demo
 
-# Three processes for two cores: what waits for files, signals and other processes leaves room. A file's tests stay
-# together, because they share what is expensive. What they import is compiled once, also on a machine that otherwise keeps
-# nothing compiled: hundreds of processes are started here.
+# Three processes for two cores, because tests often wait for files, signals and other processes. The tests of a file
+# stay together, because they share expensive fixtures. Imports are compiled once, even if PYTHONDONTWRITEBYTECODE is
+# set: the tests start hundreds of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
 
-# One part of everything: numbers, plans, pixels of both engines, and what every engine promises of its batches.
+# A part of everything: numbers, plans, pixels of both engines, and the promises of every engine about its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
 
-test: $(READY)  ## lint, types and all tests but the statistics of make scripts; what needs a GPU is skipped by name
+test: $(READY)  ## lint, types and all tests except the statistics of make scripts; tests that need a GPU are skipped
 	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-m "not thorough"'
 
-quick: $(READY)  ## lint, types and those tests that say most, in less than two minutes; the others before a commit
+quick: $(READY)  ## lint, types and the most informative tests in less than two minutes; run make test before a commit
 	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-q -m "not slow" $(QUICK)'
 
 pytest: $(READY)
 	$(PYTEST) $(ONLY)
 
-scripts: $(READY)  ## a table of data code in the style of public scripts: what runs with one import changed, and where
+scripts: $(READY)  ## a table of scripts in the style of public code: what runs with one import changed, and on which engine
 	$(BIN)/python -m tests.scripts
 	$(BIN)/python -m pytest -q -m thorough tests/scripts/test_harness.py
 
@@ -48,7 +48,7 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/results/
+bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/plan_cost.py
 	$(BIN)/python benchmarks/index_scale.py
 	$(BIN)/python benchmarks/video_index.py
@@ -81,12 +81,12 @@ bench: $(READY)  ## the benchmarks that run on a CPU; results in benchmarks/resu
 # A torch for CUDA 12 may need DALI for CUDA 12; its nvJPEG decodes no windows with Pillow's upsampling.
 CUDA ?= 13
 
-gpu:  ## on a machine with a GPU: what works, how fast, PASS or FAIL, in 12 minutes; ALL=1 everything; STEP=2 one step
+gpu:  ## test a machine with a GPU in 12 minutes: PASS or FAIL, and speed; ALL=1 runs everything, STEP=2 one step
 	@$(PYTHON) benchmarks/gpu_ready.py --cuda $(CUDA)
 	@$(MAKE) --no-print-directory $(VENV)/.dali-cuda$(CUDA)
 	$(BIN)/python benchmarks/gpu_all.py $(if $(ALL),--all) $(if $(STEP),--step $(STEP))
 
-# Both builds of DALI share a folder, so the other one goes first.
+# Both builds of DALI share a folder, so the other build is removed first.
 $(VENV)/.dali-cuda13: $(READY)
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[cuda13]'
 	$(BIN)/python -m pip uninstall -q -y nvidia-dali-cuda120
@@ -98,5 +98,5 @@ $(VENV)/.dali-cuda12: $(READY)
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --force-reinstall --no-deps nvidia-dali-cuda120
 	@rm -f $(VENV)/.dali-cuda13 && touch $@
 
-clean:  ## remove what make made
+clean:  ## remove everything that make created
 	rm -rf $(VENV) build dist gpupipe.egg-info
