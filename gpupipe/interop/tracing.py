@@ -64,6 +64,7 @@ def traces(
             raise Unknown(run.problem)
         if not isinstance(made, (TracedImage, TracedTensor)):
             raise Unknown(f"it returns {type(made).__name__}")
+        # Each decision that this run took for the first time starts another run with the opposite result.
         todo += run.others
         found.append(made.traced())
         if len(found) > _MOST_PATHS:
@@ -217,6 +218,7 @@ class TracedTensor(Tensor):
 
     @staticmethod
     def of(run: TracedRun, calls: tuple[tuple[str, Any], ...] = ()) -> TracedTensor:
+        # Without elements there are no values that code could read by accident.
         made: TracedTensor = torch.empty(0).as_subclass(TracedTensor)
         made.run, made.calls = run, calls
         return made
@@ -228,6 +230,7 @@ class TracedTensor(Tensor):
         if not found:
             raise Unknown(f"it uses the tensor in {name}")
         of, known = found[0], _ARITHMETIC.get(name)
+        # Only commutative operations may have the tensor on the right: 2 - x is not x - 2.
         turned = name in ("__radd__", "__rmul__")
         if known is None or kwargs or len(args) != 2 or len(found) != 1 or (args[0] is not of and not turned):
             return of.run.refuse(f"it looks at the tensor itself ({name})")
@@ -266,6 +269,7 @@ def _values(given: Any) -> tuple[float, ...] | None:
 def _normalized(calls: tuple[tuple[str, tuple[float, ...]], ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return (mean, std) with ``(x - mean) / std`` equal to the calls, except for the last bits."""
     names = [name for name, _ in calls]
+    # These are the numbers that Normalize computes with, so not even rounding differs.
     if names == ["sub", "div"] and len(calls[0][1]) == len(calls[1][1]):
         return calls[0][1], calls[1][1]
     scale, shift = np.ones(1), np.zeros(1)

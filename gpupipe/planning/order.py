@@ -68,6 +68,7 @@ class Shuffle:
         self.n = n
         self._a = max(1, math.isqrt(max(n - 1, 0)) + 1)
         self._b = max(1, -(-n // self._a))
+        # _encrypt() hashes and scales each half in 32 bits.
         if self._a >= 1 << 32:
             raise ConfigError(f"Shuffle: {n} samples are more than 2**64")
         root = stream(seed, epoch, "order")
@@ -120,6 +121,7 @@ class Explicit:
                 f"a sampler gave index {self.indices[at]} at position {at}; this dataset has {n} samples, "
                 f"so indices go from 0 to {n - 1}"
             )
+        # A repeated sample gets a key of its own for each occurrence, so that its draws differ.
         self._keys = (self.indices.astype(np.uint64) & _INDEX_BITS) | (_occurrence(self.indices) << _OCCURRENCE_BIT)
 
     def __len__(self) -> int:
@@ -217,6 +219,7 @@ class Streamed:
             number, offset = divmod(self._read, self.BLOCK)
             if offset == 0:
                 self._blocks[number] = np.empty(self.BLOCK, np.int64), np.empty(self.BLOCK, np.uint64)
+                # Block 0 stays, because a last batch is padded with the first samples of the epoch.
                 if number > self.KEPT:
                     del self._blocks[number - self.KEPT]
             part = min(self.BLOCK - offset, len(indices) - done)
@@ -225,6 +228,7 @@ class Streamed:
             done, self._read = done + part, self._read + part
         if self._batched and not self._ended:
             self._ends.append(self._read)
+            # An endless batch sampler would otherwise fill the memory. Only batches near the current one are requested.
             if len(self._ends) > 2 * self.BLOCK:
                 del self._ends[: self.BLOCK]
                 self._first += self.BLOCK
@@ -254,9 +258,11 @@ def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: 
         u = uniforms(seed, epoch, "weighted", np.arange(num_samples), 1)[:, 0]
         edges = np.cumsum(w)
         drawn = np.searchsorted(edges, u * edges[-1], side="right")
+        # u * edges[-1] may round to edges[-1], which lies after the last index with a positive weight.
         return Explicit(np.minimum(drawn, np.flatnonzero(w)[-1]), len(w))
     positive = np.flatnonzero(w)
     u = uniforms(seed, epoch, "weighted", positive, 1)[:, 0]
+    # Exponential arrival times at rate w: the first arrivals are distributed as draws one after another.
     arrival = -np.log1p(-u) / w[positive]
     return Explicit(positive[np.argsort(arrival, kind="stable")[:num_samples]], len(w))
 

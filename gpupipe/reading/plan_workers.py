@@ -117,6 +117,7 @@ class _Pool(Generic[R]):
         if self._loader is None:
             self._jobs, self._loader = self._build()
         assert self._jobs is not None
+        # Processes outlive a run, and skip the plans that an earlier run left in the queue.
         self._feed.items, self._feed.run = items, self._feed.run + 1
         self._jobs.current[0] = self._feed.run
         try:

@@ -118,6 +118,7 @@ class Pass:
         start, end = max(number - _REORDER, 0), len(self._entry.pts)
         if self._entry.exact:
             entries = self._entry.keys[:, 0]
+            # Nothing after an entry refers to a frame before it, so damage does not spread beyond.
             after = int(np.searchsorted(entries, number, "right"))
             start = max(start, int(entries[after - 1]) if after else 0)
             end = int(entries[after]) if after < len(entries) else end
@@ -183,6 +184,7 @@ class Pass:
                     return
 
     def _around(self, first: int, last: int) -> dict[int | None, int]:
+        # Packets come in decoding order, which differs from the order of display by at most _REORDER frames.
         start = max(first - _REORDER, 0)
         return {time: number for number, time in enumerate(self._entry.pts[start : last + _REORDER].tolist(), start)}
 
@@ -225,11 +227,13 @@ class Pass:
             if packet.pts is None or not packet.is_keyframe:
                 continue
             known = np.flatnonzero(keys[:, 1] == packet.pts)
+            # The position in the file confirms the packet, if both the container and the index know it.
             if len(known) and keys[known[0], 2] in (-1, -1 if packet.pos is None else packet.pos):
                 if not is_entry(self._codec, self._extradata, bytes(packet)):
                     break
                 if seek or known[0] == place:
                     return int(keys[known[0], 0]), packet
+            # The packet of the entry would have come before this one.
             if packet.pts > keys[-1, 1]:
                 break
         raise UnexpectedFrames(f"the entry at frame {keys[-1, 0]} is not found")
