@@ -31,7 +31,7 @@ PAGES = {
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
-    "docs/sources.md": ("classes", "formats"),
+    "docs/sources.md": ("classes", "pages", "formats", "variants"),
 }
 """What is written into which page, between marks of these names."""
 
@@ -345,6 +345,37 @@ def formats() -> str:
     return "\n\n".join(parts)
 
 
+def pages() -> str:
+    """Speed of Parquet with compressed pages, by order."""
+    if not (result := load("parquet_pages")):
+        return ""
+    rows = []
+    for row in result["rows"]:
+        speed = ratio({"median": row["ratio"], "min": row["least"], "max": row["most"]})
+        rows.append([row["case"], speed, f"{row['images_per_second']:.0f}", f"{row['pages_per_image']:.3f}"])
+    s, p = result["settings"], result["pages"]
+    about = (
+        f"{s['images']:,} photographs in pages of {p['images']:,.0f} ({p['largest'] / 1e6:.0f} MB), "
+        f"`imagenet.train(224)` on DALI's CPU backend, batches of {s['batch']}, {s['workers']} workers, {s['rounds']} "
+        f"rounds ({machine(result)}), relative to a folder of the same files:"
+    )
+    head = ["order", "speed relative to the folder", "images/s", "unpacked pages per image"]
+    return f"{about}\n\n{table(head, rows)}"
+
+
+def variants() -> str:
+    """What is read of the files that other packages write."""
+    if not (result := load("format_variants")):
+        return ""
+    found, read, packed = result["variants"], result["read"], result["read after gpupipe pack"]
+    names = ", ".join(sorted(name for name, row in found.items() if "refused" in row))
+    failed = len(found) - read - packed
+    return (
+        f"Of {len(found)} variants, {read} pass all checks as they are, and {packed} ({names}) after the `gpupipe pack`"
+        f" command that their error names; {failed or 'none'} failed."
+    )
+
+
 def stores() -> str:
     """Speed relative to local files, the cost of requests, and what got lost."""
     result = load("remote")
@@ -491,7 +522,9 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
         "classes": classes,
+        "pages": pages,
         "formats": formats,
+        "variants": variants,
         "stores": stores,
         "blocks": blocks,
         "costs": costs,

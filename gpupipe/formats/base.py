@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,12 +17,13 @@ from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
 from ..sources.compressed import plain_name
+from ..sources.extras import read_json
 from ..sources.files import Paths
 from ..sources.names import Listed, expand
 from ..sources.remote.files import RemoteFiles
 from ..sources.remote.options import Remote
 from ..sources.shards import RandomAccessError, Shards
-from ..sources.storage import Storage
+from ..sources.storage import LOCAL, Storage
 
 __all__ = [
     "Format",
@@ -213,7 +212,8 @@ def index_keys(folder: str, entries: Sequence[str]) -> set[str]:
     if "index.json" not in entries:
         return set()
     try:
-        about = json.loads(Path(folder, "index.json").read_bytes())
+        with LOCAL.open(os.fsencode(os.path.join(folder, "index.json"))) as file:
+            about = read_json(file)
     except (OSError, ValueError):
         return set()
     return {*about} if isinstance(about, dict) else set()

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
-from ..sources.extras import parse_json
+from ..sources.extras import file_names, parse_json, read_json
 from ..sources.files import Paths
 from ..sources.names import below, is_url, urls_below
 from ..sources.shards import Row, Shards, claim
@@ -70,12 +70,12 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
     file = f"{folder}/index.json"
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = parse_json(opened.read())
-        config, names = index["config"], [str(chunk["filename"]) for chunk in index["chunks"]]
+            index = read_json(opened)
+        config, names = index["config"], file_names(chunk["filename"] for chunk in index["chunks"])
         formats = [str(f) for f in config["data_format"]]
         spec = config["data_spec"]
         leaves = _leaves(parse_json(spec)[1] if isinstance(spec, str) else spec[1])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as e:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         text = advised(e, why, "give the folder that litdata.optimize wrote")
         raise DatasetError(f"LitData: {file} cannot be used: {text}") from None

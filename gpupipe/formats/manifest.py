@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ __all__ = ["Manifest", "Manifested", "read_manifest"]
 I64 = npt.NDArray[np.int64]
 
 _COLUMNS = ("path", "offset", "length", "label", "name")
+_LONGEST = 4 << 20
+"""Maximum number of characters of a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,11 @@ def read_manifest(
             column.append(_integer(row.get(name), otherwise, name, line, file))
         columns[0].append(numbers.setdefault(where, len(numbers)))
         labels.append(_label(row.get("label"), line, file))
-        names.append(str(row.get("name") or "").encode(errors="surrogateescape"))
+        try:
+            os.fsencode(where)
+            names.append(os.fsencode(str(row.get("name") or "")))
+        except UnicodeEncodeError as e:
+            raise DatasetError(f"Manifest: line {line} of {file} has a name that no file can have: {e}") from None
     if not labels:
         raise DatasetError(f"Manifest: {file} lists no samples")
     for name in further:
@@ -200,21 +206,31 @@ def _numbers(labels: list[int | str | None]) -> tuple[int | str | None, ...]:
         return tuple(labels)
 
 
+def _bounded(file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file. Raises :class:`NotJsonError` for one that is too long."""
+    number = 0
+    while line := file.readline(_LONGEST + 1):
+        number += 1
+        if len(line) > _LONGEST:
+            raise NotJsonError(f"line {number} has more than {_LONGEST:,} characters")
+        yield line
+
+
 def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number, columns) of every line that is not empty."""
     try:
         with open(path, encoding="utf-8-sig", newline="", opener=open_regular) as file:
-            first = file.readline()
+            first = file.readline(_LONGEST)
             file.seek(0)
             if first.lstrip().startswith("{"):
-                for number, line in enumerate(file, 1):
+                for number, line in enumerate(_bounded(file), 1):
                     if line.strip():
                         row = parse_json(line)
                         if not isinstance(row, dict):
                             raise DatasetError(f"Manifest: line {number} of {path} is not a JSON object")
                         yield number, row
                 return
-            reader = csv.DictReader(file, delimiter="\t" if "\t" in first else ",", strict=True)
+            reader = csv.DictReader(_bounded(file), delimiter="\t" if "\t" in first else ",", strict=True)
             spaced = [name for name in reader.fieldnames or () if name != name.strip()]
             if spaced:
                 raise DatasetError(

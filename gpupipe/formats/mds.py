@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
-from ..sources.extras import parse_json
+from ..sources.extras import file_names, parse_json, read_json
 from ..sources.shards import Row, Shards
 from ..sources.storage import LOCAL, Storage
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys
@@ -244,9 +244,9 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     file = f"{folder}index.json"
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = parse_json(opened.read())
+            index = read_json(opened)
         version, shards = index["version"], list(index["shards"])
-        names = [str(shard["raw_data"]["basename"]) for shard in shards]
+        names = file_names(shard["raw_data"]["basename"] for shard in shards)
         formats = {str(shard["format"]) for shard in shards}
         packed = [str(shard.get("compression") or "").partition(":")[0] for shard in shards]
     except FileNotFoundError:

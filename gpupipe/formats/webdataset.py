@@ -17,7 +17,7 @@ from typing import IO, Any
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.columns import json_field, member_value
-from ..sources.extras import parse_json
+from ..sources.extras import file_names, parse_json, read_json
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import Storage
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys, names_of
@@ -152,12 +152,12 @@ def tar_index(file: str, storage: Storage) -> list[str] | None:
         return None
     try:
         with storage.open(os.fsencode(file)) as opened:
-            index = parse_json(opened.read())
+            index = read_json(opened)
         base, lists = index.get("base", ""), [index, *index.get("datasets", ())]
         given = [
             shard["url"] if isinstance(shard, dict) else shard for one in lists for shard in one.get("shardlist", ())
         ]
-        names = [f"{base.rstrip('/')}/{name}" if base and "://" not in name else str(name) for name in given]
+        names = file_names(f"{base.rstrip('/')}/{name}" if base and "://" not in name else name for name in given)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         text = advised(e, why, "give the tar files themselves")

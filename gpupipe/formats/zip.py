@@ -62,8 +62,8 @@ class ZipFiles(Shards):
             # Some programs for Windows write such names, against the specification.
             if member.create_system == _FAT and "/" not in member.filename:
                 member.filename = member.filename.replace("\\", "/")
-        # Of several members with one name, the last remains after unpacking. Members that macOS adds are not images.
-        named = {m.filename: m for m in members if not m.is_dir() and not m.filename.startswith("__MACOSX/")}
+        # Of several members with one name, the last remains after unpacking.
+        named = {m.filename: m for m in members if _is_file(m)}
         images = [m for m in named.values() if m.filename.lower().endswith(self.extensions)]
         root = self._root([m.filename for m in images])
         # The order of torchvision's ImageFolder after unpacking.
@@ -106,7 +106,7 @@ class ZipFiles(Shards):
     def counted(self, file: IO[bytes]) -> Mapping[str, int]:
         found: dict[str, list[str]] = {}
         for member in zipfile.ZipFile(file).infolist():
-            if not member.is_dir() and not member.filename.startswith("__MACOSX/"):
+            if _is_file(member):
                 stem = _stem(member.filename)
                 found.setdefault(stem, []).append(member.filename[len(stem) + 1 :].lower())
         images = tuple(it.lstrip(".") for it in self.extensions)
@@ -167,6 +167,11 @@ def _class(name: str, root: str) -> str:
     """Return the folder below ``root`` that a member is in."""
     below = name[len(root) :]
     return below.partition("/")[0] if "/" in below else ""
+
+
+def _is_file(member: zipfile.ZipInfo) -> bool:
+    """Return whether a member is a file. Those that macOS adds, and those without a name, do not count."""
+    return bool(member.filename) and not member.is_dir() and not member.filename.startswith("__MACOSX/")
 
 
 class Zip(Sharded):

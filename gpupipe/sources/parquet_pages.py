@@ -99,7 +99,7 @@ def _page(file: IO[bytes], at: int, end: int) -> _Page:
             continue
         kind, size, stored = (header.get(i) for i in (1, 2, 3))
         start = at + reader.at
-        whole = isinstance(kind, int) and isinstance(size, int) and isinstance(stored, int)
+        whole = type(kind) is int and type(size) is int and type(stored) is int  # and not a truth value
         if not whole or stored < 0 or size < 0 or start + stored > end:  # type: ignore[operator]
             break
         expected = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind)  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
 def _number(page: _Page, header: int, field: int) -> int:
     """Return a number of a page's header; 0 if it is not there."""
     value = page.header[header].get(field, 0)
-    if not isinstance(value, int) or value < 0:
+    if type(value) is not int or value < 0:
         raise ValueError(f"the page at byte {page.start} is damaged")
     return value
 

@@ -3,12 +3,14 @@ error of ours or a silent rebuild, never another exception, a crash, or much mem
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,17 @@ from gpupipe.datasets.index import open_index as build
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
+from gpupipe.formats.base import index_keys
+from gpupipe.formats.litdata import litdata_index
+from gpupipe.formats.manifest import read_manifest
+from gpupipe.formats.mds import mds_index
+from gpupipe.formats.webdataset import tar_index
 from gpupipe.loader.state import State
 from gpupipe.sources.folder import Tree
 from gpupipe.sources.list_file import read_list
+from gpupipe.sources.names import expand
+from gpupipe.sources.storage import LOCAL
+from gpupipe.testing.formats import CASES
 
 OLD_NS = 1_500_000_000_000_000_000
 QUICK = settings(
@@ -363,3 +373,106 @@ def test_spoiled_states(loader: DataLoader, data: st.DataObject) -> None:
             break
         state[name] = data.draw(VALUES)
     use(loader, state)
+
+
+# ---- containers
+
+CONTAINERS = (
+    "zip",
+    "lmdb",
+    "mds",
+    "litdata-arrow",
+    "parquet",
+    "parquet-snappy",
+    "arrow",
+    "arrow-stream",
+    "hdf5-chunked",
+)
+SPOILED = 25
+
+
+def spoiled(content: bytes, random: Random) -> bytes:
+    """Change some bytes, mostly near the beginning or the end, where containers describe themselves."""
+    data = bytearray(content)
+    for _ in range(random.choice((1, 1, 2, 5))):
+        near = int(random.expovariate(1 / 150)) % len(data)
+        at = random.choice((near, len(data) - 1 - near, random.randrange(len(data))))
+        change = random.randrange(4)
+        if change == 0:
+            data[at] ^= 1 << random.randrange(8)
+        elif change == 1:
+            data[at] = random.choice((0, 255, 127, 128))
+        elif change == 2:
+            some = random.choice((b"\xff" * 8, bytes(8), (1 << 40).to_bytes(8, "little"), b"\xff\xff\xff\x7f"))
+            data[at : at + len(some)] = some
+        else:
+            del data[at : at + random.randrange(1, 50)]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_spoiled_containers(name: str, tmp_path: Path) -> None:
+    """The rows are listed, or an error of ours says why not."""
+    pytest.importorskip({"lmdb": "lmdb", "hdf5": "h5py", "zip": "zipfile", "mds": "json"}.get(name[:4], "pyarrow"))
+    pictures = [bytes([i]) * (200 + i) for i in range(4)]
+    case = CASES[name]
+    source = case.open(case.write(pictures, tmp_path)).source
+    files = sorted(tmp_path.rglob(f"*{case.suffix}"))
+    contents, random, raised = [path.read_bytes() for path in files], Random(name), 0
+    for _ in range(SPOILED):
+        at = random.randrange(len(files))
+        other = files[at].with_suffix(".other")
+        other.write_bytes(spoiled(contents[at], random))
+        other.replace(files[at])  # the mapped old one stays as it is
+        try:  # without tracemalloc, whose stop() may crash the threads of Arrow in Python before 3.12.9
+            source.listing(lambda _: None)
+        except DatasetError:
+            raised += 1
+        files[at].unlink()
+        files[at].write_bytes(contents[at])
+    assert 0 < raised < SPOILED
+
+
+JSON_VALUES: list[Any] = [
+    *(None, True, 0, -1, 1 << 70, 1.5, "", "x", "..", "/etc/passwd", "a\0b", "\ud800", [], {}, [None], [1, 2]),
+    *("null", "[", '["image"]', "[1, {}]"),
+]
+
+
+def other_json(value: Any, random: Random) -> Any:
+    """The value with parts that are missing, or other ones; also within texts that contain JSON."""
+    if random.random() < 0.1:
+        return random.choice(JSON_VALUES)
+    if isinstance(value, dict):
+        return {k: other_json(v, random) for k, v in value.items() if random.random() > 0.03}
+    if isinstance(value, list):
+        return [other_json(v, random) for v in value if random.random() > 0.03]
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return json.dumps(other_json(json.loads(value), random))
+        except ValueError:
+            return value
+    return value
+
+
+@pytest.mark.parametrize("name", ["mds", "litdata", "wids", "manifest"])
+def test_odd_json(name: str, tmp_path: Path) -> None:
+    """Files that list shards or samples hold anything that JSON can say."""
+    file, random, raised = tmp_path / "index.json", Random(name), 0
+    good: Any = {"base": "a", "datasets": [{"shardlist": ["b.tar"]}], "shardlist": [{"url": "x.tar"}, "y.tar"]}
+    read: Any = lambda: expand(str(file), (".tar",), "WebDataset", LOCAL, tar_index)  # noqa: E731
+    if name == "manifest":
+        good = {"path": "a.bin", "offset": 0, "length": 5, "label": 1, "name": "x", "w": 1.5}
+        read = lambda: read_manifest(str(file), None, False, LOCAL, ("w",))  # noqa: E731
+    elif name != "wids":
+        CASES[name].write([b"x"] * 5, tmp_path)
+        good = json.loads(file.read_text())
+        read = lambda: mds_index(f"{tmp_path}/") if name == "mds" else litdata_index(str(tmp_path))  # noqa: E731
+    for _ in range(300):
+        file.write_text(json.dumps(other_json(good, random)))
+        index_keys(str(tmp_path), ["index.json"])
+        try:
+            read()
+        except DatasetError:
+            raised += 1
+    assert 0 < raised < 300

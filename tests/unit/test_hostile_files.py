@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import struct
+import tarfile
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from gpupipe.datasets import (
     HDF5Arrays,
     ImageFolder,
     ImageList,
+    LitData,
     Manifest,
     Parquet,
     RecordIO,
@@ -44,9 +46,11 @@ from gpupipe.datasets import (
 from gpupipe.datasets.index.probe_pool import PictureProber
 from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError, SampleError
+from gpupipe.formats.registry import format_of
 from gpupipe.loader.bad_sample_report import BadSampleReport
 from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
+from gpupipe.sources import extras
 from gpupipe.sources.storage import LOCAL
 from gpupipe.testing.formats import MAGIC, heads, record, table
 
@@ -441,6 +445,70 @@ class TestClaims:
             pytest.raises(DatasetError, match=rf"{tmp_path}/{name} cannot be used: .*{re.escape(says)}"),
         ):
             kind(tmp_path / name)
+
+
+class TestJson:
+    """Lists of shards that are nested without end, or huge: an error, and little memory."""
+
+    @pytest.mark.parametrize("kind", [MDS, LitData, WebDataset])
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            (b'{"shards": ' * 100_000, "lie too deep in each other"),
+            (b'{"chunks": %s}' % (b"[" * 100_000), "lie too deep in each other"),
+            (b"9" * 100_000, "cannot be used: "),
+        ],
+    )
+    def test_index_json(self, kind: Any, content: bytes, says: str, tmp_path: Path) -> None:
+        (tmp_path / "index.json").write_bytes(content)
+        given = tmp_path / "index.json" if kind is WebDataset else tmp_path
+        with peak_below(8 << 20), pytest.raises(DatasetError, match=rf"index\.json cannot be used: .*{says}|{says}"):
+            kind(given)
+        assert format_of(str(tmp_path)) is None
+
+    @pytest.mark.parametrize("kind", [MDS, LitData, WebDataset])
+    def test_a_huge_one(self, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(extras, "_LARGEST", 4 << 20)
+        with (tmp_path / "index.json").open("wb") as file:
+            file.truncate(1 << 40)
+        given = tmp_path / "index.json" if kind is WebDataset else tmp_path
+        with peak_below(16 << 20), pytest.raises(DatasetError, match=r"it has more than 4 MiB; name the shards"):
+            kind(given)
+        assert format_of(str(tmp_path)) is None
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "index.json")
+        assert format_of(str(tmp_path)) is None
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+    @pytest.mark.parametrize("start", [b"path\n", b'{"path": "', b""])
+    def test_a_line_without_end(self, name: str, start: bytes, tmp_path: Path) -> None:
+        with (tmp_path / name).open("wb") as file:
+            file.write(start + b'"')
+            file.truncate(1 << 40)
+        with peak_below(64 << 20), pytest.raises(DatasetError, match=r"line \d has more than 4,194,304 characters"):
+            Manifest(tmp_path / name)
+
+    def test_a_deep_line(self, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text('{"path": "x"}\n{"path": ' + "[" * 100_000)
+        with pytest.raises(DatasetError, match="lie too deep in each other"):
+            Manifest(tmp_path / "a.jsonl")
+
+    def test_members_of_samples(self, tmp_path: Path) -> None:
+        picture = io.BytesIO()
+        Image.new("RGB", (8, 8)).save(picture, "PNG")
+        with tarfile.open(tmp_path / "a.tar", "w") as out:
+            for i, text in enumerate((b"[" * 100_000, b'{"a": 1, "b": ' + b"[0," * 700_000, b'{"a": 1}')):
+                for extension, data in (("png", picture.getvalue()), ("json", text)):
+                    member = tarfile.TarInfo(f"{i}.{extension}")
+                    member.size = len(data)
+                    out.addfile(member, io.BytesIO(data))
+        with peak_below(64 << 20):
+            found = WebDataset(tmp_path / "a.tar", label="json:a")
+        assert [(it.index, it.reason) for it in found.index_summary().bad] == [
+            (0, "its .json has no field 'a'"),
+            (1, "its .json has no field 'a'"),
+        ]
 
 
 class TestPaths:
