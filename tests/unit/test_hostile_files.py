@@ -454,8 +454,8 @@ class TestJson:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            (b'{"shards": ' * 100_000, "lie too deep in each other"),
-            (b'{"chunks": %s}' % (b"[" * 100_000), "lie too deep in each other"),
+            (b'{"shards": ' * 100_000, "are nested too deeply"),
+            (b'{"chunks": %s}' % (b"[" * 100_000), "are nested too deeply"),
             (b"9" * 100_000, "cannot be used: "),
         ],
     )
@@ -491,7 +491,7 @@ class TestJson:
 
     def test_a_deep_line(self, tmp_path: Path) -> None:
         (tmp_path / "a.jsonl").write_text('{"path": "x"}\n{"path": ' + "[" * 100_000)
-        with pytest.raises(DatasetError, match="lie too deep in each other"):
+        with pytest.raises(DatasetError, match="are nested too deeply"):
             Manifest(tmp_path / "a.jsonl")
 
     def test_members_of_samples(self, tmp_path: Path) -> None:
