@@ -97,7 +97,7 @@ def _serve(pipe: Any, job: Job, work: Work) -> None:
 
 
 class Candidate:
-    """A job in a process of its own.
+    """A job in its own process.
 
     Args:
         begin: start it now. Without that it only imports, beside others that do so, until :meth:`begin`.
@@ -171,13 +171,13 @@ def rounds(candidates: list[Candidate], count: int, seconds: float) -> Iterator[
 
 
 def ratio(a: list[float], b: list[float]) -> dict[str, float]:
-    """Of readings of the same rounds: the middle ratio, the smallest and the largest."""
+    """Return the middle, smallest and largest ratio of readings of the same rounds."""
     each = [x / y for x, y in zip(a, b, strict=True)]
     return {"median": statistics.median(each), "min": min(each), "max": max(each)}
 
 
 def summary(candidate: Candidate, readings: list[Reading]) -> dict[str, Any]:
-    """What goes into the JSON for one candidate."""
+    """Return the JSON values of one candidate."""
     speed = [r.images_per_second for r in readings]
     return {
         "options": asdict(candidate.job),

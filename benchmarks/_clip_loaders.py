@@ -21,7 +21,7 @@ Workload = Literal["random", "sequential"]
 
 @dataclass(frozen=True)
 class Work:
-    """What all candidates share."""
+    """Settings that all candidates share."""
 
     root: str
     workload: Workload

@@ -106,8 +106,8 @@ def _recode(arguments: tuple[str, str, str]) -> None:
 
 @contextlib.contextmanager
 def recoded(paths: Sequence[str], chroma: Sequence[str], *, ram: bool = False) -> Iterator[dict[str, tuple[str, ...]]]:
-    """The same photographs as color JPEGs of quality 90, once for each subsampling of chroma (``"4:2:0"``); they are
-    removed at the end."""
+    """Copy photographs as color JPEGs of quality 90, once for each subsampling of chroma (``"4:2:0"``), until the
+    end."""
     made = tempfile.mkdtemp(prefix="gpupipe-bench-", dir="/dev/shm" if ram and os.path.isdir("/dev/shm") else None)
     try:
         found: dict[str, tuple[str, ...]] = {}
@@ -125,7 +125,7 @@ def recoded(paths: Sequence[str], chroma: Sequence[str], *, ram: bool = False) -
 
 
 def describe_files(paths: Sequence[str]) -> dict[str, Any]:
-    """How many files, how large, how many pixels: of the first thousand."""
+    """Return the number of files, and sizes and pixels of the first thousand."""
     from PIL import Image
 
     some = sorted(set(paths))[:1000]
@@ -170,7 +170,7 @@ def memory_mb(pid: int) -> dict[str, float]:
 
 
 def _queued_kilobytes(tree: Sequence[int]) -> int:
-    """Of files in shared memory that are open in a process, and mapped in none."""
+    """Return the bytes of shared memory that a process has open as files but not mapped."""
     mapped, opened = set[int](), dict[int, int]()
     for pid in tree:
         with contextlib.suppress(OSError):
@@ -186,7 +186,7 @@ def _queued_kilobytes(tree: Sequence[int]) -> int:
 
 
 def gpu_memory_mb() -> float | None:
-    """MB of the first GPU that anybody uses, or ``None`` where there is no GPU."""
+    """MB in use on the first GPU, by any process; ``None`` without a GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -199,7 +199,7 @@ def gpu_memory_mb() -> float | None:
 
 
 def heading(doc: str | None, settings: argparse.Namespace | dict[str, Any]) -> dict[str, Any]:
-    """How every result begins: the first line of a script's docstring, this machine, and what the script was told."""
+    """Return the beginning of every result: the first line of a script's docstring, this machine, and the arguments."""
     told = settings if isinstance(settings, dict) else {k: v for k, v in vars(settings).items() if k != "folder"}
     return {"question": (doc or "").splitlines()[0], "machine": machine(), "settings": told}
 

@@ -45,7 +45,7 @@ def gpu(results: Path) -> str:
 
 
 def _predictions() -> str:
-    """What ``_gpu_predictions.py`` has, short."""
+    """Summarize ``_gpu_predictions.py``."""
     numbers = [f"| {n.what} | {n} | {n.why} |" for n in NUMBERS.values()]
     by_bound: dict[str, list[str]] = {}
     for row, predicted in PIXELS.items():
@@ -73,7 +73,7 @@ def _predictions() -> str:
 
 
 def _beside(result: dict[str, Any]) -> str:
-    """What was measured of what was predicted, or an empty string."""
+    """Describe the measurements of predicted values, or return an empty string."""
     lines = [
         f"- {p['what']}: **{_number(p['measured'])}**, predicted {p['predicted']}"
         + ("" if p["as_predicted"] else ": not as predicted")

@@ -24,7 +24,7 @@ __all__ = ["DECODED", "NUMBERS", "PIXELS", "Number", "compare", "verdict"]
 
 
 def _cpu(row: str, more: float = 0.0) -> Tolerance:
-    """As DALI is on the CPU, the largest difference by ``more`` larger."""
+    """The CPU's promise, with the largest difference increased by ``more``."""
     cpu = TABLE[row].of(*GRAPH)
     assert cpu is not None
 
@@ -73,7 +73,8 @@ PIXELS: dict[str, Tolerance] = {
     **{row: _cpu(row) for row in _AS_ON_THE_CPU},
     **{row: _cpu(row, 1) for row in TABLE if row.startswith("resize")},
 }
-"""By row of :data:`gpupipe.parity.tolerances.TABLE`, decoding apart; means and shares are of photographs."""
+"""Predictions by row of :data:`gpupipe.parity.tolerances.TABLE`, without decoding. Means and shares are of
+photographs."""
 
 DECODED: dict[str, Tolerance] = {
     "fancy": _at_most(4, 0.4, 0.1),
@@ -108,7 +109,7 @@ def verdict(predicted: Tolerance, found: dict[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A number that was predicted to lie between two others; ``None`` is no limit."""
+    """A number that was predicted to lie between two others; ``None`` means no limit."""
 
     what: str
     low: float | None

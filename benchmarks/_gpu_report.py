@@ -25,12 +25,12 @@ RESULTS = ("gpu_decoders", "gpu_tests", "gpu_loader", "gpu_parity", "gpu_trainin
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended."""
+    """Outcome of a step."""
 
     wrong: tuple[str, ...] = ()
-    """For each process that failed: its name and why."""
+    """(name, reason) of each failed process."""
     left_out: tuple[str, ...] = ()
-    """The same of those that this machine lacks something for, and of tests whose time was up."""
+    """(name, reason) of each process that this machine cannot run, and of tests that ran out of time."""
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Report:
 
 
 def tests(result: dict[str, Any]) -> dict[str, Any]:
-    """How many of ``tests/gpu`` passed, were skipped or failed, and why."""
+    """Count passed, skipped and failed tests of ``tests/gpu``, with reasons."""
     outcomes: dict[str, str] = result.get("outcomes", {})
     counts = Counter(outcome.partition(":")[0] for outcome in outcomes.values())
     failed = {name: why.partition(": ")[2] for name, why in outcomes.items() if why.startswith("failed")}
@@ -122,7 +122,7 @@ def brief(why: str) -> str:
 
 
 def predictions(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What was predicted, what was measured, and whether they agree."""
+    """List predictions, measurements, and whether they agree."""
     found: dict[str, Any] = {}
     for result in results.values():
         for key, of in result.get("predictions", {}).items():
@@ -164,7 +164,7 @@ def _speed(main: dict[str, Any]) -> list[str]:
 
 
 def asked_facts() -> dict[str, Any]:
-    """:func:`facts`, of a process of its own: a GPU's memory belongs to the steps."""
+    """Return :func:`facts` from its own process, because a GPU's memory belongs to the steps."""
     code = "import json, _gpu_report; print(json.dumps(_gpu_report.facts()))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False

@@ -21,12 +21,12 @@ from gpupipe.engines.staging import map_tensors
 Batches = Iterator[tuple[Any, Tensor]]
 
 CACHE_BYTES = 4_000_000_000
-"""For decoded images."""
+"""Settings for decoded images."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What all candidates of one comparison share."""
+    """Settings that all candidates of one comparison share."""
 
     paths: tuple[str, ...]
     batch_size: int = 64
@@ -41,7 +41,7 @@ class Work:
     """(format, what :data:`gpupipe.testing.formats.CASES` returned for the same files), for ``Job.source``."""
 
     def of(self, name: str | None) -> Work:
-        """The same work on the files of a set."""
+        """Return the same work on the files of a set."""
         return self if name is None else replace(self, paths=self.sets[name])
 
     def files(self) -> list[str]:
@@ -64,7 +64,7 @@ class Job:
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
     roi: bool | Literal["auto"] = "auto"
-    """Decode the window only; for a graph by hand too, ``"auto"`` is what gpupipe makes of it on this machine."""
+    """Decode only the window. For a handwritten graph, ``"auto"`` is gpupipe's choice on this machine."""
     hw_decoder_load: float = 0.65
     fancy_upsampling: bool | Literal["auto"] = "auto"
     dtype: Literal["float32", "float16"] = "float32"
@@ -72,17 +72,17 @@ class Job:
     workers: int | None = None
     prefetch: int | None = None
     source: str = "files"
-    """Where the files are read from: ``"files"``, or a format of ``Work.packed``."""
+    """Source of the files: ``"files"``, or a format of ``Work.packed``."""
     recipe: str = "train"
-    """See ``_recipes.py``; graphs by hand know the first one only."""
+    """Name of a recipe in ``_recipes.py``; handwritten graphs have only the first one."""
     apart: bool = False
-    """Of gpupipe: whether nothing of an epoch is begun before the one before it has ended."""
+    """For gpupipe: whether no epoch begins before the previous one has ended."""
     cache: Literal["ram", "disk"] | None = None
-    """Where gpupipe keeps decoded images; filled before the first batch comes."""
+    """Place where gpupipe keeps decoded images; filled before the first batch."""
     scaled: bool = False
-    """Of gpupipe: whether images are decoded smaller."""
+    """For gpupipe: whether images are decoded smaller."""
     files: str | None = None
-    """Which of the sets of :class:`Work`; ``None``: its paths."""
+    """Set of :class:`Work`; ``None`` for its paths."""
 
     def batches(self, work: Work) -> Batches:
         """Batches without end: (f32[B, 3, size, size] or several views, targets of B samples) on the device."""
@@ -272,8 +272,8 @@ def _torchvision(job: Job, work: Work) -> Batches:
 
 
 def _torchvision_gpu(job: Job, work: Work) -> Batches:
-    """Whole files read by threads and decoded on the GPU, a batch at once, by torchvision; then image by image, because
-    the images of a batch have many sizes: torchvision's transforms there, or those of DALI that have their names."""
+    """Read whole files in threads and decode a batch at once on the GPU, with torchvision. Then apply transforms image
+    by image, because the images of a batch have many sizes: torchvision's, or DALI's with the same names."""
     import_torchvision()
     from torchvision.io import ImageReadMode, decode_jpeg
 

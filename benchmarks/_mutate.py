@@ -21,7 +21,7 @@ __all__ = ["FORMATS", "mutated", "seeds"]
 Rng = np.random.Generator
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "JPEG2000")
-"""What DALI's decoders know."""
+"""Formats that DALI's decoders support."""
 _SIZES = ((1, 1), (8, 8), (17, 31), (61, 83), (64, 64), (130, 97))
 _LARGEST = 60_000
 """Bytes of a seed: a decoder that meets small files meets more of them."""
@@ -152,7 +152,7 @@ def _format_of(content: bytes) -> str | None:
 
 
 def mutated(kind: str, files: Sequence[bytes], rng: Rng) -> bytes:
-    """One of ``files``, damaged in one to four places: bytes anywhere, or parts of its structure."""
+    """Return one of ``files`` with damage in one to four places: in any bytes, or in parts of its structure."""
     content = files[int(rng.integers(len(files)))]
     other = files[int(rng.integers(len(files)))]
     for _ in range(int(rng.choice((1, 1, 2, 4)))):
@@ -239,7 +239,7 @@ def _png_parts(content: bytes) -> list[bytes]:
 
 
 def _png_join(parts: Sequence[bytes]) -> bytes:
-    """With lengths and checksums that fit."""
+    """Return the file with lengths and checksums that fit."""
     made = [b"\x89PNG\r\n\x1a\n"]
     for part in parts:
         if part[:4] == b"idat":

@@ -22,7 +22,7 @@ __all__ = ["Answer", "Part", "answers"]
 
 @dataclass(frozen=True)
 class Part:
-    """One measurement: a function of a module and its arguments, all of which can be sent to another process."""
+    """One measurement: a function of a module and its arguments. All of them can be sent to another process."""
 
     name: str
     work: Callable[..., Any]
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a part gave, or why it gave nothing."""
+    """Result of a part, or the reason why it has none."""
 
     part: Part
     value: Any = None
@@ -78,7 +78,7 @@ def answers(parts: Iterable[Part], processes: int, budget: Budget, reserve: floa
 
 
 class _Server:
-    """A process that works on one part at a time; another one takes its place when it is no longer any good."""
+    """A process that works on one part at a time. A broken one is replaced."""
 
     def __init__(self) -> None:
         self.part: Part | None = None
@@ -99,7 +99,7 @@ class _Server:
             self.pipe.send((part.work, part.arguments))
 
     def answer(self) -> Iterator[Answer]:
-        """What has come through the pipe: word that the process has started, an answer, or its end."""
+        """Messages from the pipe: that the process has started, an answer, or its end."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
@@ -168,7 +168,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _usable() -> bool:
-    """Whether this process can go on: an error of CUDA's stays with its process."""
+    """Whether this process can continue. An error of CUDA stays with its process."""
     import torch
 
     try:

@@ -11,7 +11,7 @@ __all__ = ["parsed", "parser"]
 
 
 def parser(doc: str | None, *, rounds: int, seconds: float, epoch: int) -> argparse.ArgumentParser:
-    """With the defaults of one benchmark; more can be added."""
+    """Parser with the defaults of one benchmark; more arguments can be added."""
     found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
     found.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

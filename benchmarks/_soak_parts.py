@@ -17,7 +17,7 @@ SPOILT: dict[str, Callable[[Path], Any]] = {
     "random bytes": lambda path: path.write_bytes(np.random.default_rng(0).bytes(20_000)),
     "HTML": lambda path: path.write_text("<!DOCTYPE html><title>404</title>" * 50),
 }
-"""What becomes of good files while the loaders run."""
+"""Damage to good files while the loaders run."""
 
 
 def collect(files: list[str], root: Path) -> Path:
@@ -37,7 +37,7 @@ def collect(files: list[str], root: Path) -> Path:
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """Exception that the handler raises."""
 
 
 class Alarm:

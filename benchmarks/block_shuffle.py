@@ -74,7 +74,7 @@ def mixing() -> list[dict[str, Any]]:
 
 
 class Counted(Fsspec):
-    """Counts what it is asked for."""
+    """Counts the requests."""
 
     requests = nbytes = 0
 

@@ -61,7 +61,7 @@ DAMAGES: tuple[Callable[[Path, Path, random.Random], None], ...] = (flipped, zer
 
 
 def trusted(folder: str, size: int, count: int) -> dict[str, int]:
-    """How many of ``count`` damaged blocks were believed, by kind of damage."""
+    """Count how many of ``count`` damaged blocks were accepted, by kind of damage."""
     cache, chance = BlockCache(folder, 1 << 40), random.Random(0)
     blocks = [np.random.default_rng(i).bytes(size) for i in range(BLOCKS)]
     places: list[Path] = []

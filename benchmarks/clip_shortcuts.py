@@ -67,7 +67,7 @@ WAYS: dict[str, Shortcuts] = {
 
 
 def setup_of(root: Path, workload: str) -> tuple[Setup, list[Plan]]:
-    """What a loader with one thread is made of, and the plans of an epoch."""
+    """Return the parts of a loader with one thread, and the plans of an epoch."""
     shuffled = workload == "random"
     clips: Any = {"stride": STRIDE, "transform": kinetics.train(SIZE) if shuffled else kinetics.val(SIZE)}
     if not shuffled:
@@ -85,7 +85,7 @@ class _Dropped(FrameTaker):
     media = ()
 
     def put(self, row: int, t: int, pixels: npt.NDArray[np.uint8]) -> None:
-        """Nothing is done with it."""
+        """Ignore a frame."""
 
 
 def epoch_of(setup: Setup, way: str) -> tuple[Callable[[list[Plan]], None], Callable[[], None]]:

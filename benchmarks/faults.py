@@ -37,7 +37,7 @@ BOUND = 300.0
 """Seconds, for a fault in one engine; what has not ended then hangs."""
 FILES = 96
 EVERY = 12
-"""One file in so many is spoilt."""
+"""One file in this many is damaged."""
 
 
 def cut(path: Path) -> None:
@@ -160,7 +160,7 @@ def inject(
 
 
 def alone(work: Callable[..., dict[str, Any]], files: list[str], engine: str, *arguments: Any) -> dict[str, Any]:
-    """``work`` in a process of its own, with a folder of its own, in which nothing has run but imports."""
+    """Run ``work`` in a new process with its own folder, where nothing has run except imports."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["gpupipe.engines.dali.engine", "gpupipe.engines.torch", "torch._dynamo"])
     ours, theirs = context.Pipe(duplex=False)
@@ -186,7 +186,7 @@ def _send(to: Any, work: Callable[..., dict[str, Any]], *arguments: Any) -> None
 
 
 def speed(files: list[str], engine: str, when: str, folder: Path, rounds: int) -> dict[str, Any]:
-    """Ratio of an epoch with 1 % truncated files to one without, alternating; every epoch meets them anew."""
+    """Ratio of an epoch with 1 % truncated files to one without, alternating. Every epoch finds them again."""
     count = 800
     loaders: dict[str, list[float]] = {"clean": [], "bad": []}
     datasets = {}

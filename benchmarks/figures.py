@@ -33,7 +33,7 @@ PAGES = {
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
 }
-"""What is written into which page, between marks of these names."""
+"""Texts for the pages, by the names of the marks around them."""
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -64,7 +64,7 @@ def speed_row(name: str, c: dict[str, Any], *ratios: dict[str, float] | None) ->
 
 
 def candidates(result: dict[str, Any], other: str, key: str) -> str:
-    """Each loader's speed, beside torch's and beside ``other``, the one of the ratios ``key``."""
+    """Speed of each loader, compared with torch's and with ``other``, whose ratios are ``key``."""
     ratios = result["ratios"]
     rows = [speed_row(n, c, ratios[n]["to_torchvision"], ratios[n][key]) for n, c in result["candidates"].items()]
     return table(["loader", "images/s", "relative to torch + torchvision", other, "CPU ms/image", "MB"], rows)
@@ -278,7 +278,7 @@ def decoders(result: dict[str, Any]) -> str:
 
 
 def strictness(result: dict[str, Any]) -> str:
-    """What ``strict=True`` costs and finds."""
+    """Cost and findings of ``strict=True``."""
     cost, parts = result["cost"], []
     for how, counts in result["found"].items():
         named = counts.get("named by strict", 0)
@@ -293,7 +293,7 @@ def strictness(result: dict[str, Any]) -> str:
 
 
 def classes() -> str:
-    """What each class of datasets reads, by its docstring: the first sentence, packages, and what is not supported."""
+    """Table of the dataset classes from their docstrings: the first sentence, packages, and what is not supported."""
     rows = []
     for name in sorted(datasets.__all__, key=str.lower):
         kind = getattr(datasets, name)
@@ -308,7 +308,7 @@ def classes() -> str:
 
 
 def formats() -> str:
-    """Speed of each format beside files, and of other libraries beside gpupipe on the same shards."""
+    """Speed of each format compared with files, and of other libraries compared with gpupipe on the same shards."""
     parts = []
     if result := load("sources_cpu"):
         rows = []
@@ -399,7 +399,7 @@ def stores() -> str:
 
 
 def blocks() -> str:
-    """How well a shuffle by blocks mixes, and how much it saves."""
+    """Mixing of a shuffle by blocks, and the requests that it saves."""
     result = load("block_shuffle")
     if result is None:
         return ""
@@ -425,7 +425,7 @@ def blocks() -> str:
 
 
 def costs() -> str:
-    """What each op costs on a CPU, and how far it is there from the reference."""
+    """Cost of each op on a CPU, and its difference from the reference there."""
     result = load("op_costs")
     if result is None:
         return ""
@@ -515,7 +515,7 @@ def headline() -> str:
 
 
 def written(page: str, names: tuple[str, ...]) -> str:
-    """A page with what is between its marks made anew."""
+    """Replace the text between the marks of a page."""
     make = {
         "headline": headline,
         "figures": figures,

@@ -378,7 +378,7 @@ def packed(refusal: str, given: str, source: str) -> tuple[Any, dict[int, str]]:
 
 
 def checked(name: str, found: dict[str, Any], images: IMAGES) -> dict[str, Any]:
-    """What became of a variant."""
+    """Outcome of a variant."""
     from gpupipe import DataLoader, Shard
     from gpupipe.errors import GpupipeError
     from gpupipe.formats.registry import format_of

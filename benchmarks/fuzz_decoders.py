@@ -59,7 +59,7 @@ from gpupipe.testing.photos import photograph
 U8 = npt.NDArray[np.uint8]
 
 VERSION = 1
-"""Of the cases: another one begins anew."""
+"""Version of the cases. A new version starts again."""
 CHUNK = 1000
 """Cases of one process, if it lives so long."""
 MAX_PIXELS = 1 << 20
@@ -72,7 +72,7 @@ KEEP = 20
 
 @cache
 def files_of(kind: str) -> tuple[bytes, ...]:
-    """What the cases of a format are made from."""
+    """Images that the cases of a format are made from."""
     folder = _common.IMAGES.parent
     found = [*folder.glob("odd/*"), *folder.glob("images/*/*"), *folder.glob("cifar10/test/*/*1.jpg")]
     with quiet():
@@ -237,7 +237,7 @@ def work(kind: str, first: int, last: int, out: int) -> None:
 
 
 class Campaign:
-    """What was found so far; kept in a file."""
+    """Findings so far, kept in a file."""
 
     def __init__(self, path: Path):
         self.path = path

@@ -62,7 +62,7 @@ CODECS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 }
 """Name: (encoder, arguments of ``make_video``, containers)."""
 CLIPS = 6
-"""Of each damaged file."""
+"""Clips of each damaged file."""
 PATIENCE = 60.0
 """Seconds without an answer, after which a file counts as one that hangs."""
 
@@ -203,7 +203,7 @@ class Loop:
             self.marked.append(bool(frame.is_corrupt))
 
     def judge(self, k: int, time: int | None, pixels: Any, whole: Loop, before: bool) -> str:
-        """What frame ``k``, of ``time`` in the index, is to a loop over the file."""
+        """Return what a loop over the file makes of frame ``k``, which has ``time`` in the index."""
         here = [k] if k < len(self.frames) else []
         if time is not None and time in self.times:
             here.append(self.times.index(time))
@@ -282,7 +282,7 @@ def serve(folder: Path) -> None:
 
 
 class Judge:
-    """:func:`serve` in a process, started anew after a crash or a hang."""
+    """:func:`serve` in a process that is restarted after a crash or a hang."""
 
     def __init__(self, folder: Path):
         self._folder = folder

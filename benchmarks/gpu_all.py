@@ -47,8 +47,8 @@ TESTS: dict[str, float] = {
     "streams": 120, "sync": 150, "decoding": 120, "recovery": 100, "devices": 100, "memory": 120, "memory_report": 100,
     "video": 100, "parity": 560,
 }  # fmt: skip
-"""``tests/gpu/test_gpu_*.py`` in the order in which they run, and the seconds that each may take of what is left. Each
-is a process of its own: what a crash, or an error of CUDA's, takes with it is one file."""
+"""``tests/gpu/test_gpu_*.py`` in the order in which they run, each with the seconds of the remaining time that it may
+take. Each is its own process, so a crash or an error of CUDA affects one file only."""
 CALL = 570
 """Seconds that no step may exceed: machines are lent by the ten minutes."""
 
@@ -63,7 +63,7 @@ class Command:
     cuda: bool = False
     """Whether it measures nothing without a GPU, so that a dry run leaves it out."""
     seconds: float = CALL
-    """Of those that its step has left."""
+    """Seconds that remain to the step."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def first_steps(quick: bool, dry_run: bool) -> list[Step]:
 
 
 def shortened(command: Command, share: float, more: Sequence[str]) -> Command:
-    """The same in a share of its time."""
+    """Return the step with a share of its time."""
     arguments = [*command.arguments, *more]
     if "--seconds" in arguments:
         at = arguments.index("--seconds") + 1
@@ -149,7 +149,7 @@ def steps(quick: bool, dry_run: bool) -> list[Step]:
 
 DALI = "dali or not torch"
 TORCH_ALONE = "torch and not dali"
-"""Which tests run, by pytest's ``-k``: each belongs to one of these."""
+"""Select tests by pytest's ``-k``: each belongs to one of these."""
 
 
 def file_of(name: str, dry_run: bool, seconds: float, which: str = DALI) -> Command:
@@ -171,7 +171,7 @@ def pytest_of(name: str, paths: Sequence[str], dry_run: bool, seconds: float = C
 
 
 def missing(command: Command, dry_run: bool) -> str | None:
-    """What a process lacks on this machine."""
+    """Return what a process lacks on this machine."""
     for module in command.needs:
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
@@ -200,11 +200,11 @@ def run(step: Step, environment: dict[str, str], dry_run: bool) -> Outcome:
 
 
 UNFINISHED = "exit status 2"
-"""What pytest ends with when its time is up."""
+"""Exit status of pytest when its time is up."""
 
 
 def wait(command: Command, environment: dict[str, str], seconds: float) -> str | None:
-    """What went wrong, or ``None``."""
+    """Return what went wrong, or ``None``."""
     # In a group of its own, so that its time being up ends its workers too.
     process = subprocess.Popen(command.arguments, cwd=ROOT, env=environment, start_new_session=True)
     try:

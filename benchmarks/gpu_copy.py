@@ -36,7 +36,7 @@ BATCHES: dict[str, tuple[tuple[int, ...], torch.dtype, float]] = {
     "uint8[256, 3, 224, 224]": ((256, 3, 224, 224), torch.uint8, 85),
     "4 MB": ((4 << 20,), torch.uint8, 10),
 }
-"""Shape, type, and milliseconds of the step beside it: of ResNet-50 with this batch, and of something small."""
+"""Shape, type, and milliseconds of the step that runs meanwhile: of ResNet-50 with this batch, and of a small step."""
 PAGEABLE, PINNED, RING = "pageable", "pin_memory() each time", "ring"
 ALREADY = "already pinned"
 
@@ -98,7 +98,7 @@ def seconds_of(work: Callable[[], object], repeats: int) -> float:
 
 
 def bus(device: torch.device) -> dict[str, Any]:
-    """What the driver says of the bus, and the speed of one large copy from pinned memory, in GB/s."""
+    """Return the driver's data on the bus, and the speed of one large copy from pinned memory, in GB/s."""
     fields = "pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current"
     try:
         command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]

@@ -47,14 +47,14 @@ PIPELINES: dict[str, Any] = {
 
 
 def chosen(files: dict[str, str], device: str) -> dict[str, Any]:
-    """What a loader with default settings says of itself once it runs."""
+    """Return what ``repr`` says about a running loader with default settings."""
     with DataLoader(ImageFolder(files["4:2:0"], imagenet.train(160)), 16, engine="dali", device=device) as loader:
         next(iter(loader))
         return {"engine": next(line.strip() for line in repr(loader).splitlines() if "engine:" in line)}
 
 
 def who(options: dict[str, Any], loads: tuple[float, ...], files: dict[str, str], device: str) -> dict[str, Any]:
-    """By chroma and share of the decoding engines: how far from the reference, and who decoded."""
+    """Difference from the reference, and the decoder that was used, by chroma and share of the decoding engines."""
     found: dict[str, Any] = {}
     for chroma, folder in files.items():
         dataset = parity.folder(Path(folder), parity.CASES[WINDOW])

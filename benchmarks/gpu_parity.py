@@ -37,7 +37,7 @@ def pixels(case: str, kind: parity.Kind, count: int, device: str) -> dict[str, A
 
 
 def decoded(case: str, decoder: str, files: str, device: str) -> dict[str, Any]:
-    """The same of files."""
+    """Compare images of files."""
     make = {**parity.CASES, **parity.RECIPES}[case]
     found = parity.measure(parity.folder(Path(files), make), device, **parity.DECODERS[decoder])
     return {against: difference.to_dict() for against, difference in found.items()}

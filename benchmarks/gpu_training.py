@@ -103,7 +103,7 @@ def replay(batch: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def opened(jobs: list[Job], work: Work, failed: dict[str, str]) -> dict[str, tuple[Batches, Any]]:
-    """By name, in the order of ``jobs``: the batches of each loader that starts, and its first one."""
+    """Return the batches of each loader that starts, and its first one, by name, in the order of ``jobs``."""
     found: dict[str, tuple[Batches, Any]] = {}
     # Loaders with worker processes start first: they fork before DALI starts its threads.
     for job in sorted(jobs, key=lambda job: "dali" in job.loader):

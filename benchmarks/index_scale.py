@@ -150,7 +150,7 @@ def measure(root: str) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Conditions that the numbers depend on."""
     import psutil
 
     lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -69,7 +69,7 @@ def files_of(session: int, folder: Path) -> list[str]:
 
 
 def said_too_much(script: Script, who: str, sent: str) -> str:
-    """What is on the screen besides the one traceback of an interrupt."""
+    """Return output beyond the one traceback of an interrupt."""
     # An interrupt within Python's own socket.__init__() leaves a socket open, of which QUIET warns.
     text = "\n".join(line for line in script.stderr.splitlines() if "<socket.socket " not in line)
     if who == "script" and sent == "SIGINT" and text.count("Traceback") == 1:

@@ -39,7 +39,7 @@ from gpupipe.transforms.ops import Op
 SIDE = 224
 COSTS_FILE = Path(lowering.__file__).with_name("costs.json")
 VARIANTS = ("Resize, bicubic", "Warp, nearest")
-"""Cases that are measured beside the one by which the graph ends."""
+"""Cases that are measured in addition to the one by which the graph ends."""
 
 CASES: dict[str, T.Transform | T.Compose] = {
     "Crop": T.RandomCrop(192, padding=8),
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def write(rows: dict[str, Any]) -> None:
-    """Replace the costs of every op that has a case of its own. Two digits: a machine's noise is 15 %."""
+    """Replace the costs of every op with a case. Two digits suffice, because a machine's noise is 15 %."""
     costs = dict(COSTS)
     for name, row in rows.items():
         op = name.partition(",")[0]
@@ -170,7 +170,7 @@ def in_graph(pixels: list[Any], pipeline: T.Compose, rounds: int) -> tuple[float
 
 
 def on_host(pixels: list[Any], pipeline: T.Compose, rounds: int) -> tuple[float, list[Any]]:
-    """The same, by the forms."""
+    """Measure the forms of the host."""
     forms, best = {**FORMS, **FAST_FORMS}, float("inf")
     for epoch in range(rounds):
         head, tail = head_and_tail(_ops(pixels, pipeline, epoch))

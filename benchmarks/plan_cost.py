@@ -133,7 +133,7 @@ def main() -> None:
 
 
 def _inputs(dataset: Sizes) -> list[Input]:
-    """What the graph of the DALI engine is fed besides paths."""
+    """Inputs of the DALI engine's graph besides paths."""
     from nvidia.dali import Pipeline
 
     from gpupipe.engines.dali.graph_end import GraphEnd

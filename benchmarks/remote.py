@@ -42,14 +42,14 @@ from gpupipe.system import cpu_seconds
 from gpupipe.testing.formats import write_tar
 
 _SHARE = 0.05
-"""Of requests that something happens to."""
+"""Share of requests that are disturbed."""
 _SLOW = 1.0
-"""Seconds that such a request takes if it is slow."""
+"""Seconds that a slow request takes."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How the server behaves, and how far a loader reads ahead."""
+    """Behavior of the server, and number of batches that a loader reads ahead."""
 
     delay: float = 0.0
     """Seconds before each answer."""
@@ -69,7 +69,7 @@ CONDITIONS = {
 
 
 def _serve(pipe: Any, folder: str, condition: Condition) -> None:
-    """A store with the files of a folder, in a process of its own; it is asked how many requests came."""
+    """A store with the files of a folder, in its own process, which also counts requests."""
     sys.path.insert(0, str(ROOT / "tests"))
     from store import BUCKET, Asked, Fault, store
 
@@ -92,7 +92,7 @@ def _serve(pipe: Any, folder: str, condition: Condition) -> None:
 
 
 class Server:
-    """A store with the tar files of a folder, in a process of its own."""
+    """Start a store with the tar files of a folder in its own process."""
 
     def __init__(self, folder: Path, condition: Condition):
         context = multiprocessing.get_context("spawn")
@@ -103,7 +103,7 @@ class Server:
         self.environment, self.url = self._pipe.recv()
 
     def requests(self) -> int:
-        """How many came."""
+        """Return the number of requests."""
         self._pipe.send("count")
         return int(self._pipe.recv())
 

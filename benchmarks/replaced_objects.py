@@ -44,7 +44,7 @@ def put(found: Store, images: list[bytes], folder: Path, second: int) -> None:
 
 
 def compared(dataset: WebDataset, now: list[bytes], before: list[bytes]) -> dict[str, int]:
-    """``now``: the image that belongs to each label; ``before``: the one that did before the replacement."""
+    """``now``: the image of each label; ``before``: its image before the replacement."""
     counts = {"good": 0, "stale": 0, "refused": 0, "wrong": 0}
     for i in range(len(dataset)):
         try:

@@ -45,7 +45,7 @@ PHOTOGRAPHS = "photographs"
 
 
 def enlarged(arguments: tuple[str, str, tuple[int, int]]) -> None:
-    """A photograph written anew with so many pixels along its longer and its shorter side, with noise."""
+    """Encode a photograph again with this number of pixels along its longer and its shorter side, with noise."""
     source, target, large_size = arguments
     with Image.open(source) as image:
         size = large_size if image.width > image.height else large_size[::-1]

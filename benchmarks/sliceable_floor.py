@@ -71,7 +71,7 @@ def dali_decoder() -> Callable[[list[bytes], list[Box]], list[np.ndarray[Any, An
 
 
 def plans(dataset: datasets.ImageList, batches: int) -> Iterator[Plan]:
-    """Of 64 images each."""
+    """Batches of 64 images each."""
     assert dataset.sizes is not None
     for k in range(batches):
         rows = np.arange(k * 64, (k + 1) * 64)
@@ -82,7 +82,7 @@ def plans(dataset: datasets.ImageList, batches: int) -> Iterator[Plan]:
 
 
 class Steps:
-    """What each step costs with some files, batch by batch; all of them get the same windows."""
+    """Measure the cost of each step for some files, batch by batch, with the same windows for all."""
 
     def __init__(self, plain: tuple[str, ...], sliceable: tuple[str, ...]):
         self.files, transform = plain, imagenet.train(224)

@@ -127,7 +127,7 @@ def _noise(*shape: int) -> Any:
 
 
 class _Own(torch.utils.data.Dataset[Any]):
-    """As scripts write it that have their images in one array."""
+    """Make the dataset of a script that has its images in one array."""
 
     def __init__(self, images: Any, labels: Any, transform: Any):
         self.images, self.labels, self.transform = images, labels, transform
@@ -150,7 +150,7 @@ def _folder(size: int, samples: int, root: str) -> Path:
 
 
 def dataset(case: Case, root: str) -> Any:
-    """As a script's own line makes it, without a download."""
+    """Make the dataset as a script's own line does, without a download."""
     n, labels = case.samples, np.arange(case.samples) % 10
     if case.data == "TensorDataset":
         return TensorDataset(torch.from_numpy(_noise(n, 3, 32, 32)).float().div(255), torch.from_numpy(labels))

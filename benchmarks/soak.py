@@ -43,12 +43,12 @@ from gpupipe.system import children
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
 EVENTS = ("break", "resume", "kill", "signal", "nothing")
-"""What an epoch has of them is drawn."""
+"""Events, one of which is drawn for each epoch."""
 COUNTED = (
     "batches", "compared_in_every_bit", "breaks", "resumes", "workers_killed", "signals", "files_spoilt",
 )  # fmt: skip
 SPOILS = 12
-"""How many, over the whole run."""
+"""Number of files that are damaged over the whole run."""
 
 
 class Pair:
@@ -115,12 +115,12 @@ class Soak:
         self.wrong: list[str] = []
         self.differences: list[float] = []
         self.seconds_to_the_script: list[float] = []
-        """From a handler's exception to the loop, with the ending of all threads and processes in between."""
+        """Seconds from a handler's exception until the loop has it. All threads and processes end in between."""
         self.known = BadSamples("replace", None, dataset)
         self.bad: dict[int, str] = {}
         """Kinds of the bad samples, by index."""
         self.named: tuple[set[int], set[int]] = (set(), set())
-        """By each engine."""
+        """Indices of the bad samples that each engine named."""
 
     def meet(self) -> None:
         """The first epoch, in which every file that was bad from the beginning is met once."""
@@ -191,7 +191,7 @@ class Soak:
         self.counts["compared_in_every_bit"] += exact
 
     def resume(self) -> list[Any]:
-        """New loaders go on where these stand."""
+        """Continue with new loaders where these stand."""
         states = self.pair.states()
         self.end()
         self.pair = Pair(self.dataset)

@@ -52,7 +52,7 @@ SOURCES = (
 
 
 def opening(source: str, work: Work) -> dict[str, float]:
-    """Seconds until a dataset is there, with an empty cache and with the index in it."""
+    """Measure the seconds until a dataset is ready, with an empty cache and with the index in it."""
     from gpupipe import datasets
 
     cache = tempfile.mkdtemp()
@@ -91,7 +91,7 @@ def compared(jobs: list[Job], base: str, work: Work, args: argparse.Namespace) -
 
 
 def against_peers(work: Work, args: argparse.Namespace) -> dict[str, Any]:
-    """Other libraries on the shards that they read, each beside gpupipe on the same ones."""
+    """Measure other libraries on the shards that they read, each compared with gpupipe on the same shards."""
     result: dict[str, Any] = {}
     for peer in args.peers:
         if (why := missing(peer)) is not None:

@@ -65,7 +65,7 @@ print(cpu() - began)
 
 
 def _fresh(code: str, checkout: Path, caches: str, *arguments: str) -> Any:
-    """What a fresh process prints, with byte code and indexes in ``caches``."""
+    """Return the output of a fresh process, with byte code and indexes in ``caches``."""
     own = {
         "PYTHONPATH": str(checkout),
         "PYTHONPYCACHEPREFIX": f"{caches}/bytecode",

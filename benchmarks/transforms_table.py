@@ -162,7 +162,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def reason(pipeline: T.Compose, result: dict[str, Any]) -> str:
-    """Why DALI is not equal to the reference, without what is said of decoding, which has no part in this."""
+    """Return why DALI differs from the reference, without reasons of decoding, which has no part in this."""
     images, size = result["settings"]["samples"], result["settings"]["size"]
     keys, sizes = np.arange(images, dtype=np.uint64), np.full((images, 2), size)
     promised = tolerance("dali/torch", pipeline.resolve(1, 0, keys, sizes)[0])

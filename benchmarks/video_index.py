@@ -151,7 +151,7 @@ def measure(root: str) -> dict[str, Any]:
 
 
 def building(folder: Path) -> dict[str, Any]:
-    """Probing one video of ten seconds, beside decoding all of it."""
+    """Compare probing one video of ten seconds with decoding all of it."""
     import av
 
     from gpupipe.codecs.video.probe import probe

@@ -145,7 +145,7 @@ def start(make: Callable[[], Any], leave: bool) -> None:
 
 
 def planted(paths: list[Path], root: Path, patience: float) -> float:
-    """Seconds until an epoch has ended of which a worker waits for a lock that is never released."""
+    """Measure the seconds until an epoch ends in which a worker waits for a lock that is never released."""
     lock = root / "lock"
     lock.touch()
     own = datasets.from_torch(Own(paths, lock), media="bytes", transform=_pipeline())
@@ -157,7 +157,7 @@ def planted(paths: list[Path], root: Path, patience: float) -> float:
 
 
 class _Count(logging.Handler):
-    """How often workers were replaced, or did not let anything come for long."""
+    """Count how often workers were replaced or delayed batches for long."""
 
     def __init__(self) -> None:
         super().__init__()
