@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sized
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +28,8 @@ class Columns(Subset):
     Args:
         dataset: a gpupipe dataset. Its own columns stay.
         columns: by name, one value per sample: numbers or booleans ``[N]`` or ``[N, ...]`` as an array or a CPU tensor,
-            which keep their data type; or a list of numbers or texts.
+            which keep their data type; a list of numbers or texts; or a target that moves with its image:
+            ``targets.Masks``, ``targets.Boxes``, ``targets.Keypoints``, or ``targets.ObjectNumbers`` for their labels.
         return_dict: return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the
             columns by name instead of tuples.
 
@@ -65,11 +67,11 @@ class Columns(Subset):
         """Hash of the dataset's fingerprint and of all values."""
         digest = hashlib.blake2b(f"columns 1 {self.dataset.fingerprint}".encode(), digest_size=8)
         for name, column in self._added.items():
-            values = column.collate(column.of(self.indices))
-            if isinstance(values, list):
-                digest.update(repr((name, values)).encode())
-            else:
+            values = column.of(self.indices)
+            if isinstance(values, np.ndarray):
                 digest.update(repr((name, values.dtype.str, values.shape)).encode() + values.tobytes())
+            else:
+                digest.update(repr((name, [_short(value) for value in values])).encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -78,6 +80,11 @@ class Columns(Subset):
 
 def _column(name: str, values: Any, count: int) -> Target:
     """Return the target for a column. Raises :class:`DatasetError`."""
+    if isinstance(values, Target):
+        have = len(values) if isinstance(values, Sized) else count
+        if have != count:
+            raise DatasetError(f"Columns: the column {name!r} has {have} values for {count} samples")
+        return values
     if isinstance(values, (list, tuple)) and values and all(isinstance(value, str) for value in values):
         if len(values) != count:
             raise DatasetError(f"Columns: the column {name!r} has {len(values)} texts for {count} samples")
@@ -95,3 +102,10 @@ def _column(name: str, values: Any, count: int) -> Target:
             f"[{count}, ...], or a list of {count} texts"
         )
     return NumberColumn(array)
+
+
+def _short(value: Any) -> Any:
+    """Return a text, the text of a path, or the type, shape and hash of an array."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()
+    return os.fspath(value)

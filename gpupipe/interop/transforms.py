@@ -215,6 +215,8 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
         raise Refused(
             "it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder", "transform-order"
         )
+    if made.on_objects:
+        raise Refused("it changes boxes, which images alone do not have", "unknown-transform")
     return [made]
 
 

@@ -36,7 +36,7 @@ from ..transforms.ops.op import I64, Array
 from .geometry import reach
 from .warp import affine_grid, displacements, identity_grid, perspective_grid
 
-__all__ = ["Moves", "Nearest"]
+__all__ = ["Moves", "Nearest", "check_followed"]
 
 Nearest = Literal["floor", "center"]
 """Which pixel is the nearest: ``"floor"`` rounds positions down, as torch's ``nearest``, ``tv_tensors.Mask`` and
@@ -93,8 +93,7 @@ class Moves:
         for number, op in enumerate(ops):
             if not op.geometric or op.passes(row):
                 continue
-            if not isinstance(op, _FOLLOWED):
-                raise cannot_follow(op, "masks, boxes and keypoints")
+            check_followed([op])
             height, width = size_after(op, row, size)
             after = int(height), int(width)
             if not (isinstance(op, Resize) and after == size):  # which leaves all as it is
@@ -261,6 +260,13 @@ class Moves:
         if clamping is not None:
             flat = clamp_keypoints(flat, self.out_size)
         return flat.reshape(points.shape)
+
+
+def check_followed(ops: Sequence[Op], what: str = "masks, boxes and keypoints") -> None:
+    """Raise :class:`PipelineError` for an op whose movement of pixels is unknown."""
+    for op in ops:
+        if op.geometric and not isinstance(op, _FOLLOWED):
+            raise cannot_follow(op, what)
 
 
 _Index: TypeAlias = "tuple[I64, I64] | I64"

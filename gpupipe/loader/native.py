@@ -14,6 +14,7 @@ from ..codecs.page_cache import CACHE_BYTES
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
+from ..engines.following import with_targets
 from ..interop.snapshot import Glance, Snapshot
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
@@ -200,7 +201,8 @@ class NativeSession(Session):
             check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
         if resolved.setup.cache is not None:
             resolved.setup.cache.hold()
-        return resolved.config.build(replace(resolved.setup, device=str(self.device)))
+        setup = replace(resolved.setup, device=str(self.device))
+        return with_targets(resolved.config.build(setup), setup)
 
     def grow(self, size: int) -> None:
         """Build further engines for batches of up to ``size`` samples, with some margin. Raises

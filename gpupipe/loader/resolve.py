@@ -25,6 +25,7 @@ from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
 from ..reading.kept import DecodedCache
 from ..reading.setup import Setup
+from ..reading.targets import check_targets
 from ..reasons import FallbackWarning, Reason, about, sentence
 from ..script_warnings import warn
 from .arguments import Arguments, DeviceLike
@@ -133,6 +134,7 @@ def resolve(a: Arguments) -> Resolved:
         scaled=_scaled(a, dataset),
     )
     _check_targets(dataset)
+    check_targets(dataset, dataset.transform)
     dataset.check_transform()
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:

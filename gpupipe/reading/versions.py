@@ -3,6 +3,7 @@ content."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,17 @@ def versions_of(dataset: Dataset, plan: Plan) -> list[Any]:
     Columns may be arrays of the script's own. The result can be compared with another. It takes some microseconds per
     local file, and makes no network request. Only for ``"files"`` and ``"clips"``.
     """
-    columns: list[Any] = [column.of(plan.indices) for column in dataset.target_columns.values()]
-    values = [value.tobytes() if isinstance(value, np.ndarray) else value for value in columns]
+    values = [_comparable(column.of(plan.indices)) for column in dataset.target_columns.values()]
     if dataset.kind == "files" and dataset.source.storage.remote:
         return values
     files = dict.fromkeys(map(dataset.file, plan.indices.tolist()))
     return [*values, *map(look_closely, files)]
+
+
+def _comparable(values: Any) -> Any:
+    """Return values that ``==`` compares: bytes of arrays, and the state of files."""
+    if isinstance(values, np.ndarray):
+        return values.tobytes()
+    if isinstance(values, os.PathLike):
+        return _comparable(os.fsdecode(values)), look_closely(os.fsencode(values))
+    return [_comparable(value) for value in values] if isinstance(values, (list, tuple)) else values

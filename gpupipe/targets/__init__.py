@@ -1,7 +1,22 @@
-"""Targets: values that belong to an image and move with it, such as labels and further columns."""
+"""Targets: values that belong to an image, such as labels and further columns, and move with it, such as masks."""
 
-from .base import Target
+from .base import Collated, Moves, Target
 from .columns import ChosenRows, NumberColumn, TextColumn
 from .labels import Labels, as_labels
+from .masks import Masks
+from .objects import Boxes, Keypoints, ObjectNumbers
 
-__all__ = ["ChosenRows", "Labels", "NumberColumn", "Target", "TextColumn", "as_labels"]
+__all__ = [
+    "Boxes",
+    "ChosenRows",
+    "Collated",
+    "Keypoints",
+    "Labels",
+    "Masks",
+    "Moves",
+    "NumberColumn",
+    "ObjectNumbers",
+    "Target",
+    "TextColumn",
+    "as_labels",
+]

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .base import Target
+from .base import Collated, Moves, Target
 
 __all__ = ["ChosenRows", "NumberColumn", "TextColumn"]
 
@@ -85,9 +85,15 @@ class ChosenRows(Target):
     def __init__(self, target: Target, indices: I64):
         self.target = target
         self.indices = indices
+        self.moves = target.moves
+        self.per_object = target.per_object
+        self.format = target.format
 
     def of(self, indices: I64) -> Sequence[Any]:
         return self.target.of(self.indices[indices])
 
-    def collate(self, values: Sequence[Any]) -> npt.NDArray[Any] | list[str]:
+    def follow(self, values: Sequence[Any], moves: Sequence[Moves]) -> Sequence[Any]:
+        return self.target.follow(values, moves)
+
+    def collate(self, values: Sequence[Any]) -> Collated:
         return self.target.collate(values)

@@ -14,6 +14,7 @@ from . import (
     geometry,
     lambda_,
     mixing,
+    objects,
     random_resize,
     resize,
     temporal,
@@ -31,6 +32,7 @@ from .erasing import *
 from .geometry import *
 from .lambda_ import *
 from .mixing import *
+from .objects import *
 from .random_resize import *
 from .resize import *
 from .temporal import *
@@ -49,6 +51,7 @@ __all__ += erasing.__all__
 __all__ += geometry.__all__
 __all__ += lambda_.__all__
 __all__ += mixing.__all__
+__all__ += objects.__all__
 __all__ += random_resize.__all__
 __all__ += resize.__all__
 __all__ += temporal.__all__

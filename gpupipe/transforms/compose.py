@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
 from .lambda_ import Lambda
+from .objects import OnObjects
 from .ops import Dtype, Op, Views
 from .ops.mixing import Mixing
 from .ops.op import F64, I64
@@ -120,6 +121,11 @@ class Compose:
         return tuple(t for t in self.transforms if t.temporal)
 
     @property
+    def on_objects(self) -> tuple[OnObjects, ...]:
+        """Transforms of boxes, which run after all pixels were moved."""
+        return tuple(t for t in self.transforms if isinstance(t, OnObjects))
+
+    @property
     def draw_keys(self) -> tuple[int, ...]:
         """Key of each transform's draws, made from its name and the number of earlier transforms of that name."""
         return self._keys
@@ -129,9 +135,12 @@ class Compose:
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
         ops: list[Op] = []
         mixing: list[Mixing] = []
-        on_batch = None
+        on_batch = on_objects = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
             if transform.temporal:
+                continue
+            if transform.on_objects:
+                on_objects = transform
                 continue
             u = draw(key, transform.draws)
             if transform.on_batch:
@@ -143,6 +152,8 @@ class Compose:
                 ops[-1], images = _each(transform, u, ops[-1], images)
                 continue
             resolved, images = transform.resolved(u, images)
+            if on_objects is not None and any(op.geometric for op in resolved):
+                raise transform.refuse(f"it moves pixels, but {on_objects!r} must come after all that do; swap the two")
             if transform.on_batch:
                 mixing += [op for op in resolved if isinstance(op, Mixing)]
             else:

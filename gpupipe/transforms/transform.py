@@ -73,6 +73,12 @@ class Transform:
         """Whether the transform selects frames of clips (see :meth:`choose`) and has no ops."""
         return False
 
+    @property
+    def on_objects(self) -> bool:
+        """Whether the transform changes the boxes of images after they were moved, and has no ops; see
+        :class:`~gpupipe.transforms.objects.OnObjects`."""
+        return False
+
     def choose(self, u: F64, frames: I64) -> I64:
         """Select frames of clips; only if :attr:`temporal`.
 

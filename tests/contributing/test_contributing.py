@@ -16,7 +16,7 @@ COPIED = ("gpupipe", "pipelines", "tests", "benchmarks/*.py", "docs", "*.md", "p
 TESTS = {
     "op": ["tests/unit/test_ops.py", "tests/unit/test_color_transforms.py"],
     "format": ["tests/contract/test_formats.py", "tests/unit/test_sources_page.py"],
-    "target": ["tests/unit/test_masks.py"],
+    "target": ["tests/unit/test_lines.py"],
 }
 """The tests that CONTRIBUTING names, of which those of what was added run."""
 MOST = {"op": (7, 9), "format": (3, 4), "target": (2, 2)}
@@ -55,7 +55,7 @@ def test_few_edits_are_enough(what: str) -> None:
     files, hunks = MOST[what]
     assert text.count("\ndiff --git ") + 1 <= files and text.count("\n@@ ") <= hunks
     named = (ROOT / "CONTRIBUTING.md").read_text()
-    assert all(name in named for name in TESTS[what] if "masks" not in name)
+    assert all(name in named for name in TESTS[what] if "lines" not in name)
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_what_was_added_passes_its_tests(checkout: Path, tmp_path: Path) -> None
     pytest.importorskip("nvidia.dali")
     pytest.importorskip("torchvision")
     tests = sorted({name for names in TESTS.values() for name in names})
-    words = "Gamma or gamma or (npz and (two_epochs or bad_samples or changed)) or NPZ or public or mask"
+    words = "Gamma or gamma or (npz and (two_epochs or bad_samples or changed)) or NPZ or public or test_lines"
     out = run(
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, "-k", words),
         cwd=checkout,
