@@ -16,18 +16,22 @@ from ..kernels.apply import apply_sample, apply_tail, head_and_tail
 from ..kernels.picture import pil
 from ..kernels.stacking import stack_images
 from ..rng import uniforms
+from ..transforms import PILToTensor, ToImage
 from ..transforms.albumentations import ToArray
 from ..transforms.compose import Resolved
 from ..transforms.ops import Op
 from ..transforms.ops.op import F64
 from ..transforms.transform import Images
-from .pending import TO_ARRAY, Stage, Step
+from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, Stage, Step
 from .same_names import Refused
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
 from .user_functions import are_alike
 
-__all__ = ["Chains", "decoded", "size_of"]
+__all__ = ["Chains", "channels_of", "decoded", "size_of"]
+
+_MADE = {TO_ARRAY: ToArray(), TO_TENSOR: PILToTensor(), TO_IMAGE: ToImage()}
+"""What makes an array or a tensor of an image, by its place."""
 
 
 class Chains:
@@ -73,8 +77,8 @@ class Chains:
         return False
 
     def _object(self, place: int) -> Any:
-        if place == TO_ARRAY:
-            return ToArray()
+        if place in _MADE:
+            return _MADE[place]
         begun, place = divmod(place, len(self._held))
         return (parts_of(self._held[place]) or [])[begun:] if begun else self._held[place]
 
@@ -176,9 +180,11 @@ class Chains:
 
 
 def decoded(image: Any) -> Any:
-    """Load the pixels of an image: an array uint8[H, W, 3], or a PIL image in mode RGB or L."""
+    """Load the pixels of an image: an array uint8[H, W, C], or a PIL image in mode RGB or L."""
     if isinstance(image, UnreadArray):
         return image.pixels()
+    if isinstance(image, torch.Tensor):
+        return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
     if isinstance(image, Image.Image):
         image.load()
     return image
@@ -186,11 +192,21 @@ def decoded(image: Any) -> Any:
 
 def size_of(image: Any) -> tuple[int, int]:
     """Return (height, width) of an image as the script opened it."""
-    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[0], image.shape[1])
+    if isinstance(image, Image.Image):
+        return image.height, image.width
+    shape = image.shape[1:] if isinstance(image, torch.Tensor) else image.shape
+    return shape[0], shape[1]
+
+
+def channels_of(image: Any) -> int:
+    """Return the number of channels of an image as the script opened it."""
+    if isinstance(image, Image.Image):
+        return 1 if image.mode == "L" else 3
+    return int(image.shape[0 if isinstance(image, torch.Tensor) else 2])
 
 
 def _channels_and_size(image: Any) -> tuple[int, tuple[int, int]]:
-    return (1 if isinstance(image, Image.Image) and image.mode == "L" else 3), size_of(image)
+    return channels_of(image), size_of(image)
 
 
 def _as(kind: str, image: torch.Tensor) -> Any:

@@ -8,6 +8,7 @@ with the numbers of the plan. So user code never notices that anything is missin
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from ..transforms.ops import Op
 
 __all__ = [
     "TO_ARRAY",
+    "TO_IMAGE",
+    "TO_TENSOR",
     "Arranged",
     "Computes",
     "Copied",
@@ -42,16 +45,21 @@ __all__ = [
     "called",
     "cannot_follow",
     "noted",
-    "noted_array",
+    "noted_as",
     "pending_step",
     "rest_of",
     "running",
     "settled",
+    "unread_tensor",
 ]  # fmt: skip
 
 
 TO_ARRAY = -1
 """Place that stands for ``np.array()``, which makes an array of an image."""
+TO_TENSOR = -2
+"""Place that stands for ``decode_image()`` and ``pil_to_tensor()``, which make a tensor of an image."""
+TO_IMAGE = -3
+"""Place that stands for ``tv_tensors.Image()``."""
 
 
 class Computes(Protocol):
@@ -154,9 +162,21 @@ class Pending:
 
 @dataclass(eq=False)
 class Source:
-    """An image as the script opened it."""
+    """An image as the script opened it: a PIL image, an array u8[H, W, C] or a tensor u8[C, H, W]."""
 
     image: Any
+
+    def __post_init__(self) -> None:
+        self._version = self._now
+
+    @property
+    def _now(self) -> int:
+        return self.image._version if isinstance(self.image, Tensor) else 0
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether the script has not written to the tensor since."""
+        return self._now == self._version
 
 
 class Step(Pending):
@@ -289,14 +309,25 @@ def noted(place: int, given: Any) -> Any:
     return shown(run, _source(run, given), None, place)
 
 
-def noted_array(place: int, image: Any) -> Any:
-    """Return the result of the transform at ``place`` for an array uint8[H, W, 3], which albumentations gets in a
-    dictionary; see :func:`noted`."""
+def noted_as(kind: int, place: int, image: Any) -> Any:
+    """Return the result of the transform at ``place`` for an array uint8[H, W, C], which albumentations gets in a
+    dictionary, or for a tensor uint8[C, H, W]; see :func:`noted`.
+
+    Args:
+        kind: :data:`TO_ARRAY`, :data:`TO_TENSOR` or :data:`TO_IMAGE`.
+    """
     run: Run | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
     source = _source(run, image)
-    return shown(run, source, Step(run, source, None, TO_ARRAY), place)
+    return shown(run, source, Step(run, source, None, kind), place)
+
+
+def unread_tensor(array: Any) -> Any:
+    """Return a pending tensor uint8[C, H, W] of an array uint8[H, W, C] that is not read; ``NotImplemented`` if nothing
+    is noted."""
+    run: Run | None = getattr(_here, "run", None)
+    return NotImplemented if run is None else _tensor(Step(run, _source(run, array), None, TO_TENSOR))
 
 
 def rest_of(place: int, begun: int) -> int | None:
@@ -472,6 +503,10 @@ class PendingTensor(Tensor):
     def __deepcopy__(self, memo: Any) -> Any:
         return self.pending.value("deepcopy").clone()
 
+    def as_subclass(self, cls: Any) -> Any:
+        made = _as_image(self, cls)
+        return self.pending.value("as_subclass").as_subclass(cls) if made is NotImplemented else made
+
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         return self.pending.value("numpy").numpy(*args, **kwargs)
 
@@ -547,6 +582,10 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return PendingTensor(args[0].pending)
     if func in _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
         return PendingTensor(Copied(args[0].pending))
+    if func is Tensor.requires_grad_ and args[1:] == (False,) and not kwargs:
+        return args[0]
+    if func in _VIEWS and not kwargs and _is_as_large(*args):
+        return PendingTensor(args[0].pending)
     if func in _IN_PLACE:
         return _in_place(_IN_PLACE[func], *args, **kwargs)
     if func in _CASTS and not kwargs:
@@ -557,8 +596,34 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in arrangement.functions and (found := arrangement.read(args, kwargs)) is not None:
             parts, arguments = found
             if all(isinstance(part, PendingTensor) and not part.pending.is_computed for part in parts):
-                return PendingTensor(Arranged(name, tuple(part.pending for part in parts), arguments))
+                return PendingTensor(_arranged(name, tuple(part.pending for part in parts), arguments))
     return NotImplemented
+
+
+def _arranged(name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]) -> Pending:
+    first = parts[0]
+    turned = isinstance(first, Arranged) and first.name == name == "permute"
+    if turned and [first.arguments[dim] for dim in arguments] == [*range(len(arguments))]:  # such as [H, W, C] to image
+        return first.parts[0]
+    return Arranged(name, parts, arguments)
+
+
+def _as_image(tensor: Any, cls: Any) -> Any:
+    """``tv_tensors.Image(tensor)`` of a tensor as the script opened it."""
+    step = tensor.pending
+    is_image = getattr(cls, "__module__", "").startswith("torchvision.tv_tensors") and cls.__name__ == "Image"
+    if not is_image or not isinstance(step, Step) or step.places != (TO_TENSOR,) or step.is_computed or step.children:
+        return NotImplemented
+    made = copy.copy(step)
+    made.place, made.places = TO_IMAGE, (TO_IMAGE,)
+    step.children += 1  # what else is done to the tensor draws for itself
+    return _tensor(made)
+
+
+def _is_as_large(tensor: Any, *shape: Any) -> bool:
+    """Whether ``view`` keeps the shape."""
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
+    return not tensor.pending.is_computed and tuple(wanted) == tuple(_shape(tensor.pending))
 
 
 def _cast(dtype: torch.dtype | None, tensor: Any, *more: Any) -> Any:
@@ -586,6 +651,7 @@ def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _COPIES = {Tensor.clone, torch.clone}
+_VIEWS = {Tensor.view, Tensor.reshape, torch.reshape}
 _SAME = {Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}
 _IN_PLACE: dict[Any, Any] = {Tensor.unsqueeze_: Tensor.unsqueeze, Tensor.squeeze_: Tensor.squeeze}
 _CASTS: dict[Any, torch.dtype | None] = {

@@ -22,7 +22,7 @@ from ..reading.sample import Drawing, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
 from ..types import ByHand
-from .chains import Chains, size_of
+from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, Run, settled
 from .same_names import Refused
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
@@ -91,11 +91,12 @@ class Recorded(FromTorch):
         run = Run(self._chains, at.seed, at.epoch, at.key)
         try:
             sample = read(self._standing, index, run, arrays=self._arrays)
-            media = self._media_of(sample, run)
-            if media is not None:
-                return media[0] if self.images_per_sample == 1 else media, self._target(sample)
-            if run.failure is None:
-                return self._by_hand(settled(sample))
+            if all(source.is_as_it_was for source in run.sources):
+                media = self._media_of(sample, run)
+                if media is not None:
+                    return media[0] if self.images_per_sample == 1 else media, self._target(sample)
+                if run.failure is None:
+                    return self._by_hand(settled(sample))
         except Exception as e:
             pass_on(e)
         # Something that the trials have not shown, or an error that the script would raise as well.
@@ -219,8 +220,8 @@ def _media(image: Any) -> tuple[Media, str, bool]:
         swapped, image = image.swapped, image.made.image
         if isinstance(image, bytes):
             return (_swapped(by_opencv(image)) if swapped else image), "RGB", True
-    elif isinstance(image, np.ndarray):
-        return image, "RGB", False
+    elif isinstance(image, (np.ndarray, torch.Tensor)):
+        return decoded(image), "L" if channels_of(image) == 1 else "RGB", False
     found = None if swapped else encoded_of(image)
     if found is not None:
         encoded, mode = found

@@ -25,7 +25,7 @@ from ..datasets.sample_form import (
     with_values,
 )
 from ..transforms.compose import Compose
-from .chains import Chains
+from .chains import Chains, channels_of
 from .pending import (
     Arranged,
     Copied,
@@ -185,7 +185,9 @@ def sources_of(steps: list[Step]) -> list[Source]:
 def modes_of(sample: Any) -> frozenset[str]:
     """Return the modes of the images that a sample is made of, as Pillow names them."""
     images = (source.image for source in sources_of(slots_of(sample)))
-    return frozenset(image.mode if isinstance(image, Image.Image) else "RGB" for image in images)
+    return frozenset(
+        image.mode if isinstance(image, Image.Image) else "L" if channels_of(image) == 1 else "RGB" for image in images
+    )
 
 
 def of_unread(sample: Any) -> bool:

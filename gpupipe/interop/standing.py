@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from . import albumentations
-from .classes import known_class
+from .classes import exact_name, known_class
 from .joint import is_joint, joint
-from .pending import PendingTensor, called, noted, noted_array, rest_of
+from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, PendingTensor, called, noted, noted_as, rest_of
 from .transforms import parts_of
 from .unread_arrays import UnreadArray
 
@@ -37,7 +38,7 @@ class Standing:
             elif not _is_color(named["image"]):
                 called("it gives albumentations something other than an image uint8[H, W, 3]")
             else:
-                made = noted_array(self._place, named["image"])
+                made = noted_as(TO_ARRAY, self._place, named["image"])
                 made = made if made is NotImplemented else {"image": made}
         elif not named and is_joint(self._transform, given):
             made = joint(self._transform, self._place, given, _noted)
@@ -69,7 +70,17 @@ class Standing:
 def _noted(place: int, given: Any) -> Any:
     if _is_image(given):
         return noted(place, given)
-    return noted_array(place, given) if _is_color(given) else NotImplemented
+    if _is_color(given):
+        return noted_as(TO_ARRAY, place, given)
+    is_plain = type(given) is torch.Tensor
+    if (is_plain or exact_name(given, "torchvision.tv_tensors") == "Image") and _is_bytes(given):
+        return noted_as(TO_TENSOR if is_plain else TO_IMAGE, place, given)
+    return NotImplemented
+
+
+def _is_bytes(image: torch.Tensor) -> bool:
+    """Tell whether it is an image uint8[C, H, W] in memory, in color or gray."""
+    return image.dtype is torch.uint8 and image.ndim == 3 and image.shape[0] in (1, 3) and image.device.type == "cpu"
 
 
 def _is_image(given: Any) -> bool:

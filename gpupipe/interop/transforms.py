@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from .. import transforms as ours
-from ..datasets.sample_form import View, leaves, mapped
+from ..datasets.sample_form import View, leaves, mapped, tv_image
 from ..errors import GpupipeError, TranslationError
 from ..reasons import Reason
 from ..transforms import Compose, Lambda, Transform
@@ -406,9 +407,25 @@ def _as_array(image: Any) -> Any:
     return np.array(image)
 
 
+def _as_tensor(image: Any) -> Any:
+    return torch.from_numpy(np.atleast_3d(np.array(image))).permute(2, 0, 1)
+
+
+def _as_tv_image(image: Any) -> Any:
+    return tv_image()(image if isinstance(image, torch.Tensor) else _as_tensor(image))
+
+
+_CALLED: dict[type, Callable[[Any], Any]] = {
+    ToArray: _as_array,
+    ours.PILToTensor: _as_tensor,
+    ours.ToImage: _as_tv_image,
+}
+"""Functions that do to a script's image what these transforms stand for."""
+
+
 def _follow(item: Any, made: list[Transform], place: _Place) -> None:
     """Update ``place`` after a transform of the script and its translation."""
-    place.steps.append((_as_array if isinstance(item, ToArray) else item, place.kind, made))
+    place.steps.append((_CALLED.get(type(item), item), place.kind, made))
     for t in made:
         if (kind := _BECOMES.get(type(t))) is not None:
             place.kind = kind
@@ -566,7 +583,7 @@ def _undone(place: _Place, last: type[Transform]) -> bool:
     return True
 
 
-_OF_ARRAYS = ("ToPILImage", "ToTensor")
+_OF_ARRAYS = ("ToImage", "ToPILImage", "ToTensor")
 """Transforms that take arrays uint8[H, W, C] as well as PIL images."""
 
 

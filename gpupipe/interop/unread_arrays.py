@@ -1,12 +1,17 @@
-"""Arrays that user code makes of image files and passes on without looking at their pixels.
+"""Arrays and tensors that user code makes of image files and passes on without looking at their pixels.
 
 ``np.array(Image.open(path))`` and ``cv2.imread(path)`` decode a file at once. Within :func:`unread_arrays` they return
 an :class:`UnreadArray`, which knows its shape. Any other use raises an exception, and the caller reads the real array.
 It is not a numpy array, so compiled code rejects it and never reads pixels that do not exist.
+
+``torch.from_numpy`` makes a pending tensor of such an array. ``decode_image`` of torchvision and torchcodec returns a
+pending tensor for files that Pillow decodes to the same pixels: JPEG and PNG with 8 bits in RGB or gray. Their
+operators are replaced instead of the functions that scripts import, so it does not matter how a script imported them.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -16,12 +21,15 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from ..codecs.decode import Pixels, peek_size
 from ..codecs.files import Undecodable
 from ..codecs.limits import Limits
+from ..codecs.pillow import orientation_of
 from ..codecs.unread import close_with, is_unread
+from .pending import PendingTensor, unread_tensor
 
 __all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
 
@@ -37,7 +45,8 @@ class LookedAtArray(Exception):
 
 
 class Made:
-    """One read of an image: an undecoded PIL image in RGB, or the bytes of a JPEG file, which OpenCV turns upright."""
+    """One read of an image: an undecoded PIL image in RGB, or in gray for a tensor; or the bytes of a JPEG file, which
+    OpenCV turns upright."""
 
     def __init__(self, image: Any):
         self.image = image
@@ -47,7 +56,7 @@ class Made:
 
 
 class UnreadArray:
-    """Stand-in for an array u8[H, W, 3].
+    """Stand-in for an array u8[H, W, 3], or u8[H, W, 1] within a pending tensor.
 
     Args:
         made: the image that was read.
@@ -65,9 +74,14 @@ class UnreadArray:
         return np.ndarray
 
     def pixels(self) -> Pixels:
-        """Read the array u8[H, W, 3]."""
+        """Read the array u8[H, W, C]."""
         image = self.made.image
-        pixels = by_opencv(image) if isinstance(image, bytes) else np.asarray(image.convert("RGB"))
+        self.made.looked |= self.made.is_new
+        if isinstance(image, bytes):
+            pixels = by_opencv(image)
+        else:
+            image.load()  # now numpy makes a real array of it
+            pixels = np.atleast_3d(np.asarray(image))
         return np.ascontiguousarray(pixels[:, :, ::-1]) if self.swapped else pixels
 
     @property
@@ -78,7 +92,7 @@ class UnreadArray:
         except (Undecodable, OSError):
             self._look()
             return self.pixels().shape
-        return (*size, 3)
+        return (*size, 3 if isinstance(image, bytes) else len(image.getbands()))
 
     def turned(self) -> UnreadArray:
         """Return the array with its channels in the other order."""
@@ -172,11 +186,20 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _put_in() -> None:
-    makers: list[tuple[Any, str, Callable[[Any], Any]]] = [(np, "array", _array), (np, "asarray", _array)]
+    makers: list[tuple[Any, str, Callable[[Any], Any]]] = [
+        *((np, name, _array) for name in ("array", "asarray", "atleast_3d")),
+        *((torch, name, _tensor) for name in ("from_numpy", "as_tensor")),
+    ]
     cv2 = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "imread"):
         makers += [(cv2, "imread", _imread), (cv2, "cvtColor", _cvt_color)]
+    if "torchvision.io.image" in sys.modules:
+        makers += [(torch.ops.image, name, _decode_image) for name in ("decode_image", "decode_jpeg", "decode_png")]
+    if (codec := sys.modules.get("torchcodec.decoders._image_decoders")) is not None:
+        makers += [(codec, name, _decode_upright) for name in ("_decode_jpeg", "_decode_png")]
     for module, name, make in makers:
+        if not hasattr(module, name):  # torchvision without its operators, or another release of torchcodec
+            continue
         was = getattr(module, name)
         now = _made_once(make, was)
         _put.append((module, name, was, now))
@@ -211,8 +234,8 @@ def _unread(image: Any, swapped: bool = False) -> UnreadArray:
 
 def _array(really: Any) -> Any:
     def array(*args: Any, **kwargs: Any) -> Any:
-        plain = len(args) == 1 and kwargs in ({}, {"dtype": np.uint8})
-        if plain and isinstance(args[0], (Image.Image, UnreadArray)) and _within():
+        plain = args[1:] in ((), (np.uint8,)) and kwargs.items() <= {"dtype": np.uint8, "copy": True}.items()
+        if plain and args and isinstance(args[0], (Image.Image, UnreadArray)) and _within():
             image: Any = args[0]
             if type(image) is UnreadArray:
                 return image
@@ -223,6 +246,68 @@ def _array(really: Any) -> Any:
         return really(*args, **kwargs)
 
     return array
+
+
+def _tensor(really: Any) -> Any:
+    def tensor(*args: Any, **kwargs: Any) -> Any:
+        plain = len(args) == 1 and all(value is None for value in kwargs.values())
+        if plain and _within():
+            if isinstance(args[0], PendingTensor):
+                return args[0]
+            if type(args[0]) is UnreadArray and (made := unread_tensor(args[0])) is not NotImplemented:
+                return made.permute(1, 2, 0)
+        return really(*args, **kwargs)
+
+    return tensor
+
+
+_UNCHANGED, _GRAY, _RGB = 0, 1, 3
+"""Values of ``ImageReadMode``, in torchvision and in torchcodec."""
+
+
+def _decode_image(really: Any) -> Any:
+    """Operators of torchvision, which turn images upright if they are asked to."""
+
+    def decode(data: Any, mode: Any = _UNCHANGED, upright: Any = False, *args: Any, **kwargs: Any) -> Any:
+        made = NotImplemented if args or kwargs or not _within() else _undecoded(data, mode, upright is not False)
+        return really(data, mode, upright, *args, **kwargs) if made is NotImplemented else made
+
+    return decode
+
+
+def _decode_upright(really: Any) -> Any:
+    """Operators of torchcodec, which turn images upright."""
+
+    def decode(data: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
+        eight_bits = not kwargs and args in ((), (0,))
+        made = _undecoded(data, mode, True) if eight_bits and _within() else NotImplemented
+        return really(data, mode, *args, **kwargs) if made is NotImplemented else made
+
+    return decode
+
+
+def _undecoded(data: Any, mode: Any, upright: bool) -> Any:
+    """A pending tensor of the image in a file whose bytes are ``data``; ``NotImplemented`` if Pillow may decode it to
+    other pixels."""
+    if type(data) is not torch.Tensor or data.dtype is not torch.uint8 or data.ndim != 1 or data.device.type != "cpu":
+        return NotImplemented
+    try:
+        image: Any = Image.open(io.BytesIO(data.numpy().tobytes()))
+        if image.format not in ("JPEG", "MPO", "PNG") or "transparency" in image.info or not image.tile:
+            return NotImplemented
+        if upright and orientation_of(image) != 1:
+            return NotImplemented
+    except Exception:  # the operator finds its own words for it
+        return NotImplemented
+    raw = image.tile[0].args
+    stored = raw[0] if isinstance(raw, tuple) else raw  # "RGB;16B" and "L;4" have other numbers of bits
+    if stored != image.mode or image.mode not in ("RGB", "L") or mode not in (_UNCHANGED, _GRAY, _RGB):
+        return NotImplemented
+    if mode == _RGB:
+        image = image.convert("RGB")
+    elif mode == _GRAY and image.mode != "L":
+        return NotImplemented
+    return unread_tensor(_unread(image)) if is_unread(image) else NotImplemented
 
 
 def _imread(really: Any) -> Any:
