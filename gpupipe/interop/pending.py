@@ -602,10 +602,10 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _arranged(name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]) -> Pending:
     first = parts[0]
-    turned = isinstance(first, Arranged) and first.name == name == "permute"
-    if turned and [first.arguments[dim] for dim in arguments] == [*range(len(arguments))]:  # such as [H, W, C] to image
-        return first.parts[0]
-    return Arranged(name, parts, arguments)
+    if not isinstance(first, Arranged) or not first.name == name == "permute":
+        return Arranged(name, parts, arguments)
+    back = [first.arguments[dim] for dim in arguments] == [*range(len(arguments))]  # such as [H, W, C] to an image
+    return first.parts[0] if back else Arranged(name, parts, arguments)
 
 
 def _as_image(tensor: Any, cls: Any) -> Any:

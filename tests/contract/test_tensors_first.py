@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from image_operators import define_image_operators
 from own_datasets import RARE, Photos
 from PIL import Image
 from support import BATCH, N
@@ -22,6 +21,7 @@ from torch.utils import data
 from gpupipe import DataLoader, FallbackWarning
 from gpupipe.interop.datasets import translate_dataset
 from gpupipe.loader.native import NativeSession
+from gpupipe.testing.torchvision_ops import define_image_operators
 
 define_image_operators()
 
@@ -82,7 +82,8 @@ def batches(dataset: Any, engine: str, by_hand: int = 0) -> Iterator[tuple[torch
     with DataLoader(dataset, BATCH, engine=engine, device="cpu") as loader:  # type: ignore[arg-type]
         assert isinstance(loader._session, NativeSession)
         for (ours, i), (theirs, j) in zip(loader, data.DataLoader(dataset, BATCH), strict=True):
-            assert torch.equal(i, j) and (ours.dtype, ours.shape, type(ours)) == (theirs.dtype, theirs.shape, type(theirs))
+            assert torch.equal(i, j) and type(ours) is type(theirs)
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
             yield ours, theirs
         assert loader.stats()["by_hand"] == by_hand
 
@@ -131,7 +132,8 @@ def test_files_of_every_mode(kind: str, numbered: Path, tmp_path: Path) -> None:
     for mode in ("RGB",) if kind in ("CMYK", "palette") else ("UNCHANGED", "RGB"):
         dataset = Tensors(tmp_path, lambda path, mode=mode: decode_image(path, mode, apply_exif_orientation=upright))
         for ours, theirs in batches(dataset, "torch"):
-            assert torch.equal(ours, theirs) and ours.shape[1] == (1 if (kind, mode) == ("gray JPEG", "UNCHANGED") else 3)
+            assert torch.equal(ours, theirs)
+            assert ours.shape[1] == (1 if (kind, mode) == ("gray JPEG", "UNCHANGED") else 3)
         media, _ = translate_dataset(dataset).fetch(1)
         assert isinstance(media, bytes) == (kind in ("gray JPEG", "PNG", "turned"))
 

@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     samplers,
     semi,
     streams,
+    tensors,
     transformers,
     video,
 )  # fmt: skip  # isort: skip
