@@ -47,12 +47,13 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's names of the values of ``ImageReadMode``; 0 leaves an image as it is."""
 
 
-def define_image_operators() -> None:
-    """Make ``torchvision.io.decode_image`` and its like work, with Pillow's decoders if torchvision's did not load."""
-    define_missing_operators()
+def define_image_operators(image: Any) -> None:
+    """Make ``torchvision.io.decode_image`` and its like work, with Pillow's decoders if torchvision's did not load.
 
+    Args:
+        image: the module ``torchvision.io.image``.
+    """
     import torch
-    from torchvision.io import image
 
     if image._has_image_ops():
         return

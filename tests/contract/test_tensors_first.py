@@ -17,18 +17,17 @@ from own_datasets import RARE, Photos
 from PIL import Image
 from support import BATCH, N
 from torch.utils import data
+from torchvision import io, tv_tensors
+from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_file, read_image
+from torchvision.transforms import v2
+from torchvision.transforms.functional import pil_to_tensor
 
 from gpupipe import DataLoader, FallbackWarning
 from gpupipe.interop.datasets import translate_dataset
 from gpupipe.loader.native import NativeSession
 from gpupipe.testing.torchvision_ops import define_image_operators
 
-define_image_operators()
-
-from torchvision import io, tv_tensors  # noqa: E402
-from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_file, read_image  # noqa: E402
-from torchvision.transforms import v2  # noqa: E402
-from torchvision.transforms.functional import pil_to_tensor  # noqa: E402
+define_image_operators(io.image)
 
 SIZED = [v2.Resize(32), v2.CenterCrop(32)]
 END = [v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.5,), (0.5,))]

@@ -8,18 +8,17 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
+from torchvision import io, tv_tensors
+from torchvision.io import ImageReadMode, decode_image, read_image
+from torchvision.transforms import functional as TF, v2
 
 from gpupipe.testing.torchvision_ops import define_image_operators
 
-define_image_operators()
+from ..harness.script import Args, Epochs, script
+from .common import IMAGENET_MEAN, IMAGENET_STD
+from .kaggle import table
 
-from torchvision import io, tv_tensors  # noqa: E402
-from torchvision.io import ImageReadMode, decode_image, read_image  # noqa: E402
-from torchvision.transforms import functional as TF, v2  # noqa: E402
-
-from ..harness.script import Args, Epochs, script  # noqa: E402
-from .common import IMAGENET_MEAN, IMAGENET_STD  # noqa: E402
-from .kaggle import table  # noqa: E402
+define_image_operators(io.image)
 
 FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
 TRAIN = v2.Compose([v2.RandomResizedCrop(32, antialias=True), v2.RandomHorizontalFlip(p=0.5), *FLOATS])
