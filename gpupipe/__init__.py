@@ -10,6 +10,7 @@ from . import provided
 if TYPE_CHECKING:
     from . import datasets, engines, errors, interop, memory, transforms
     from .errors import BadSample, GpupipeError, SampleError
+    from .loader.augment import augment
     from .loader.dataloader import DataLoader
     from .loader.from_torch import from_torch
     from .planning.blocks import BlockShuffle
@@ -29,6 +30,7 @@ __all__ = [
     "Plan",
     "SampleError",
     "Shard",
+    "augment",
     "datasets",
     "engines",
     "errors",
@@ -49,6 +51,7 @@ _HOME = {
     "Plan": "types",
     "SampleError": "errors",
     "Shard": "types",
+    "augment": "loader.augment",
     "from_torch": "loader.from_torch",
 }
 

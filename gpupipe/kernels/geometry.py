@@ -19,7 +19,7 @@ from ..transforms.ops.op import I64, Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
-__all__ = ["reach", "resizes_by_torch", "window"]
+__all__ = ["interpolate", "reach", "resizes_by_torch", "window"]
 
 
 @form(ops.Crop)
@@ -183,11 +183,16 @@ _FILTERS_OF_TORCH = ("bilinear", "bicubic")
 
 
 def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: bool) -> Array:
-    """Resize [H, W, C] to [height, width, C] like torchvision's ``resize_image``."""
+    """Resize [H, W, C] to [height, width, C]."""
+    return hwc(interpolate(nchw(image), height, width, mode, antialias)[0])
+
+
+def interpolate(x: Tensor, height: int, width: int, mode: str, antialias: bool) -> Tensor:
+    """Resize [n, C, H, W] to [n, C, height, width] like torchvision's ``resize_image``."""
     nearest = mode in ("nearest", "nearest-exact")
-    x = nchw(image)
     dtype = x.dtype
-    native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or _has_uint8_kernel(mode)))
+    on_cpu = x.device.type == "cpu"
+    native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or (on_cpu and _has_uint8_kernel(mode))))
     if not native:
         x = x.to(torch.float32)
     x = torch.nn.functional.interpolate(
@@ -198,7 +203,7 @@ def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: 
             # Filters with negative weights can overshoot.
             x = (x.clamp_(0, 255) if mode in ("bicubic", "lanczos") else x).round_()
         x = x.to(dtype)
-    return hwc(x[0])
+    return x
 
 
 def _by_opencv(image: Array, height: int, width: int, mode: str) -> Array:

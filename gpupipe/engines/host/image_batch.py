@@ -38,6 +38,7 @@ class ImageBatch:
         whole: whether to run the ops that are cheaper on a batch as well; otherwise they are left, as bytes are faster
             to copy.
         pinned: whether the batch is in pinned memory.
+        exact: use the forms of the reference for all ops.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ImageBatch:
         *,
         whole: bool = True,
         pinned: bool = False,
+        exact: bool = False,
     ):
         self._count, self._memory, self._pinned = count, memory, pinned
         self._layout = getattr(torch, memory_format)
@@ -59,7 +61,7 @@ class ImageBatch:
         self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
         """Remaining ops for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
-        self.forms = _ALL if fast else FORMS
+        self.forms = _ALL if fast and not exact else FORMS
         last = Moves.last_of(self.head) if fast and not self.has_views else 0
         self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
         self._head = [(op, bool(op.rows)) for op in self.head]
