@@ -1,10 +1,10 @@
 """Targets: values that belong to an image, such as labels and further columns, and move with it, such as masks."""
 
-from .base import Collated, Moves, Target
 from .columns import ChosenRows, NumberColumn, TextColumn
 from .labels import Labels, as_labels
 from .masks import Masks
 from .objects import Boxes, Keypoints, ObjectNumbers
+from .target import Collated, Moves, Target
 
 __all__ = [
     "Boxes",

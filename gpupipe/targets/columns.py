@@ -8,14 +8,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .base import Collated, Moves, Target
+from .target import Collated, Moves, Target
 
 __all__ = ["ChosenRows", "NumberColumn", "TextColumn"]
 
 I64 = npt.NDArray[np.int64]
 
 
-class Rows(Protocol):
+class Numbers(Protocol):
     """A column of numbers that is read in parts."""
 
     dtype: np.dtype[Any]
@@ -47,7 +47,9 @@ class NumberColumn(Target):
         kind: type of the values; ``None`` keeps that of the column.
     """
 
-    def __init__(self, column: npt.NDArray[Any] | Rows, kind: Literal["bool", "int", "float", "float32"] | None = None):
+    def __init__(
+        self, column: npt.NDArray[Any] | Numbers, kind: Literal["bool", "int", "float", "float32"] | None = None
+    ):
         self.column = column
         self.kind = kind
         self._dtype: np.dtype[Any] = column.dtype if kind is None else np.dtype(_DTYPES[kind])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
-from .base import Target
+from .target import Target
 
 __all__ = ["Labels", "as_labels"]
 

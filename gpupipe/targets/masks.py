@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..codecs.files import Undecodable
 from ..codecs.masks import read_mask
 from ..errors import DatasetError
-from .base import Array, Collated, Moves, Target
+from .target import Array, Collated, Moves, Target
 
 __all__ = ["Masks", "stacked"]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import DatasetError
 from ..transforms.boxes import BoxFormat, Clamping, check_boxes
-from .base import Array, Collated, Moves, Target
+from .target import Array, Collated, Moves, Target
 
 __all__ = ["Boxes", "Keypoints", "ObjectNumbers"]
 

@@ -1,4 +1,4 @@
-"""The base class of targets."""
+"""The interface of targets."""
 
 from __future__ import annotations
 
