@@ -13,7 +13,7 @@ from typing import Any
 from .. import transforms as ours
 from ..transforms import Transform, albumentations as theirs
 from .classes import changed_methods, exact_name
-from .same_names import Refused
+from .same_names import UnsupportedError
 
 __all__ = ["MODULE", "of_albumentations", "parts"]
 
@@ -30,33 +30,37 @@ def parts(t: Any) -> list[Any] | None:
 
 
 def of_albumentations(t: Any, cls: type) -> list[Transform]:
-    """Translate a transform. Raise :class:`Refused` if there is no rule for it or for one of its arguments."""
+    """Translate a transform. Raise :class:`UnsupportedError` if there is no rule for it or for one of its arguments."""
     if cls.__name__ == "Compose":
-        raise Refused(
+        raise UnsupportedError(
             "it has p below 1, boxes, keypoints, additional targets, saved parameters, or methods of its own",
             "transform-argument",
         )
     rule, arguments = _RULES.get(cls.__name__, (None, ""))
     if rule is None:
-        raise Refused("gpupipe has no such transform of albumentations", "unknown-transform")
+        raise UnsupportedError("gpupipe has no such transform of albumentations", "unknown-transform")
     if changed := changed_methods(t, cls):
-        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     # A release with other arguments may also behave differently.
     if unknown := set(inspect.signature(cls).parameters) ^ {*arguments.split(), "p"}:
-        raise Refused(f"this release of albumentations differs in {', '.join(sorted(unknown))}", "transform-argument")
+        raise UnsupportedError(
+            f"this release of albumentations differs in {', '.join(sorted(unknown))}", "transform-argument"
+        )
     made = rule(t)
     if isinstance(made, (ours.RandomHorizontalFlip, ours.RandomVerticalFlip)) or t.p >= 1:
         return [made]
     if cls.__name__ == "ToTensorV2" or t.p <= 0:
-        raise Refused(f"p={t.p} applies it to some images only; leave p out", "transform-argument")
+        raise UnsupportedError(f"p={t.p} applies it to some images only; leave p out", "transform-argument")
     return [ours.RandomApply([made], p=t.p)]
 
 
 def _filter(t: Any) -> str:
     if t.area_for_downscale is not None:
-        raise Refused(f"it has area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument")
+        raise UnsupportedError(
+            f"it has area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument"
+        )
     if t.interpolation not in _FILTERS:
-        raise Refused(
+        raise UnsupportedError(
             f"it has interpolation={t.interpolation}; use cv2.INTER_LINEAR or cv2.INTER_NEAREST", "transform-argument"
         )
     return _FILTERS[t.interpolation]
@@ -69,7 +73,9 @@ def _random_resized_crop(t: Any) -> Transform:
 def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if type(t.max_size) is not int:
-            raise Refused("gpupipe supports one number for max_size, not a list or max_size_hw", "transform-argument")
+            raise UnsupportedError(
+                "gpupipe supports one number for max_size, not a list or max_size_hw", "transform-argument"
+            )
         return kind(t.max_size, _filter(t))
 
     return rule
@@ -78,7 +84,7 @@ def _max_size(kind: type[theirs.SmallestMaxSize] | type[theirs.LongestMaxSize]) 
 def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[Any], Transform]:
     def rule(t: Any) -> Transform:
         if t.pad_if_needed:
-            raise Refused("it has pad_if_needed=True; put a SmallestMaxSize before it", "transform-argument")
+            raise UnsupportedError("it has pad_if_needed=True; put a SmallestMaxSize before it", "transform-argument")
         return kind((t.height, t.width))
 
     return rule
@@ -86,14 +92,14 @@ def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[An
 
 def _normalize(t: Any) -> Transform:
     if t.normalization != "standard":
-        raise Refused(f"its normalization={t.normalization!r} depends on the image", "transform-argument")
+        raise UnsupportedError(f"its normalization={t.normalization!r} depends on the image", "transform-argument")
     mean, factor = t.mean_np.reshape(-1).tolist(), t.denominator.reshape(-1).tolist()
     return theirs.Normalize(mean, [1 / f for f in factor])
 
 
 def _to_float(t: Any) -> Transform:
     if t.max_value not in (None, 255):
-        raise Refused(f"it has max_value={t.max_value}, and that of bytes is 255", "transform-argument")
+        raise UnsupportedError(f"it has max_value={t.max_value}, and that of bytes is 255", "transform-argument")
     return theirs.ToFloat()
 
 

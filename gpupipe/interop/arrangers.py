@@ -8,7 +8,7 @@ from ..datasets.sample_form import leaves
 from .isolation import Isolated
 from .marks import marked_function
 from .recording import Mark, StandIn, watched
-from .same_names import Refused
+from .same_names import UnsupportedError
 
 __all__ = ["arranged"]
 
@@ -17,7 +17,7 @@ def arranged(t: Any) -> Any:
     """Return what ``t`` makes of an image: a :class:`StandIn` with the transforms that were applied, or containers of
     several. Return ``None`` if ``t`` holds no transforms and therefore is a function of the image.
 
-    Raises :class:`Refused` if ``t`` holds transforms and also does something else.
+    Raises :class:`UnsupportedError` if ``t`` holds transforms and also does something else.
     """
     if not marked_function(t, Mark)[1]:
         return None
@@ -28,10 +28,10 @@ def arranged(t: Any) -> Any:
         second = _called(other)
         isolated.check()
     if _shape(first) != _shape(second):
-        raise Refused("it does not always treat the transforms that it holds alike", "own-view")
+        raise UnsupportedError("it does not always treat the transforms that it holds alike", "own-view")
     parts = list(leaves(first))
     if not parts or not all(isinstance(part, StandIn) for part in parts):
-        raise Refused("it returns something other than images", "own-view")
+        raise UnsupportedError("it returns something other than images", "own-view")
     return first
 
 
@@ -40,7 +40,7 @@ def _called(other: Any) -> Any:
     made = watched(other, StandIn(None), "it", seed=1)
     now = getattr(other, "__dict__", {})
     if before.keys() != now.keys() or any(before[name] is not now[name] for name in before):
-        raise Refused("it changes when it is called", "changes-itself")
+        raise UnsupportedError("it changes when it is called", "changes-itself")
     return made
 
 

@@ -23,7 +23,7 @@ from ..transforms.ops import Op
 from ..transforms.ops.op import F64
 from ..transforms.transform import Images
 from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, Stage, Step
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
 from .user_functions import are_alike
@@ -72,7 +72,7 @@ class Chains:
             try:
                 if any(transform.draws for transform in self.translated((place,)).pipeline):
                     return True
-            except (Refused, TranslationError):
+            except (UnsupportedError, TranslationError):
                 return True
         return False
 
@@ -102,7 +102,7 @@ class Chains:
             return False
         try:
             a, b = self.translated((one,)), self.translated((other,))
-        except (Refused, TranslationError):
+        except (UnsupportedError, TranslationError):
             return False
         return (a.tree, a.kind) == (b.tree, b.kind) and are_alike(a.pipeline, b.pipeline)
 
@@ -141,7 +141,7 @@ class Chains:
         # An equal transform may fill masks with another value, so it is this one that is asked for its parts.
         found = self.translated((*step.places[:-1], place), channels)
         if not found.steps or found.pipeline.mixing or len(found.pipeline.outputs) > 1:
-            raise Refused("its parts cannot be told apart", "beside-image")
+            raise UnsupportedError("its parts cannot be told apart", "beside-image")
         draw = self._draw(step, channels)
         images = Images(np.array([size]))
         keyed = iter(zip(found.pipeline.transforms, found.pipeline.draw_keys, strict=True))

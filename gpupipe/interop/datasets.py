@@ -26,7 +26,7 @@ from .other_libraries import named_class
 from .pure import check_pure
 from .recorded import record
 from .replaced import replaced
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .transforms import translated
 from .user_functions import are_alike
 
@@ -68,7 +68,7 @@ def translate_dataset(ds: Any) -> Dataset:
         is_table = exact_name(ds, "datasets.arrow_dataset") == "Dataset"
         try:
             return record(rows_one_by_one(ds) if is_table else ds)
-        except Refused as refused:
+        except UnsupportedError as refused:
             if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
                 raise e from None
             _refuse(ds, str(refused), refused.code, e)
@@ -91,7 +91,7 @@ def _native(ds: Any) -> Dataset:
     if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
         try:
             return image_rows(ds)
-        except Refused as e:
+        except UnsupportedError as e:
             _refuse(ds, f"{e}; {named_class(ds)}", e.code)
     cls = known_class(ds, "torchvision.datasets")
     if cls is None:

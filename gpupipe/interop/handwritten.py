@@ -29,7 +29,7 @@ from .draws import TracedRun, Unknown, replayed
 from .isolation import Isolated
 from .marks import marked_function
 from .recording import Mark
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .tracing import Held, Trace, TracedImage, TracedTensor, traces
 
 __all__ = ["PipelinePosition", "recognized"]
@@ -72,7 +72,7 @@ def recognized(function: Any, place: PipelinePosition) -> list[Transform] | None
             found = _recognized(function, place, outside(function))
             isolated.check()
             return found if drawn() == before else None
-    except (Open, Unknown, Refused, GpupipeError):
+    except (Open, Unknown, UnsupportedError, GpupipeError):
         return None
     except Exception:  # raised by a function that cannot work with a stand-in
         return None
@@ -124,7 +124,9 @@ def _check_form(transform: Transform, place: PipelinePosition) -> None:
     after = transform.resolve(np.full((2, transform.draws), 0.5), images)[1]
     same = (after.kind, after.dtype, after.channels) == (images.kind, images.dtype, images.channels)
     if transform.on_batch or transform.temporal or after.views or not same or (after.sizes != images.sizes).any():
-        raise Refused(f"it holds {transform!r}, which changes the kind, size or data type of the image", "own-function")
+        raise UnsupportedError(
+            f"it holds {transform!r}, which changes the kind, size or data type of the image", "own-function"
+        )
 
 
 # ---- the proof

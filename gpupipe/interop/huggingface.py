@@ -22,7 +22,7 @@ from ..formats.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
 from .marks import marked_function
 from .recording import InspectionError, Mark, StandIn, watched
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .transforms import translated
 
 __all__ = ["ImageRows", "Originals", "image_rows"]
@@ -108,28 +108,28 @@ def image_rows(ds: Any) -> ImageRows:
     """Translate a ``datasets.Dataset``.
 
     Raises:
-        Refused: it has no single column of images, another format than ``"torch"`` or a transform of its own, or one
-            that does more than to hand images to transforms and values on.
-        TranslationError: a transform has no gpupipe form.
+        UnsupportedError: it has no single column of images, or its format or transform does something else than passing
+            images to transforms and values on.
+        TranslationError: a transform has no equivalent in gpupipe.
     """
     names = [name for name in ds.column_names if ds._format_columns is None or name in ds._format_columns]
     images = [name for name in names if type(ds.features[name]).__name__ == "Image"]
     if len(images) != 1:
-        raise Refused(
+        raise UnsupportedError(
             f"it has {len(images)} columns of images" if images else "it has no column of images", "dataset-form"
         )
     (image,) = images
     feature = ds.features[image]
     if not feature.decode or feature.mode not in (None, "RGB", "L"):
-        raise Refused(f"its images are {feature}", "dataset-form")
+        raise UnsupportedError(f"its images are {feature}", "dataset-form")
     if ds._output_all_columns and len(names) < len(ds.column_names):
-        raise Refused("it has output_all_columns=True", "dataset-form")
+        raise UnsupportedError("it has output_all_columns=True", "dataset-form")
     if ds._format_type == "torch" and not ds._format_kwargs:
         tree: Any = {name: View(0) if name == image else Rest((name,), tensor=True) for name in names}
         modes = {mode: feature.mode or mode for mode in _MODES}
         return _checked(ds, image, tree, _tensors, modes, tensors=True)
     if ds._format_type != "custom":
-        raise Refused(
+        raise UnsupportedError(
             "its samples hold PIL images, of which no batch is made"
             if ds._format_type is None
             else f"its format is {ds._format_type!r}",
@@ -138,7 +138,7 @@ def image_rows(ds: Any) -> ImageRows:
     example, modes = _arranged(ds._format_kwargs["transform"], names, image, feature.mode)
     made = [leaf for leaf in leaves(example) if isinstance(leaf, StandIn) and leaf.steps]
     if not made:
-        raise Refused("no image in its samples comes from transforms that it holds", "own-pixels")
+        raise UnsupportedError("no image in its samples comes from transforms that it holds", "own-pixels")
     _, views = _pipeline_of(made, 3)
     numbers = iter(range(len(made)))
 
@@ -155,12 +155,12 @@ def image_rows(ds: Any) -> ImageRows:
 
 def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, Any]:
     """Return one pipeline for everything that is made of an image, and how the views of a transform are nested
-    (``None`` without such a transform). Raises :class:`Refused`."""
+    (``None`` without such a transform). Raises :class:`UnsupportedError`."""
     chains = [translated(list(image.steps), channels=channels) for image in images]
     if len(chains) == 1:
         return chains[0]
     if any(views is not None for _, views in chains):
-        raise Refused("more than one of its transforms makes several views", "views")
+        raise UnsupportedError("more than one of its transforms makes several views", "views")
     return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
 
 
@@ -189,19 +189,19 @@ def _checked(
     for name in columns:
         feature = ds.features[name]
         if type(feature).__name__ != "ClassLabel" and getattr(feature, "dtype", None) not in _KINDS:
-            raise Refused(
+            raise UnsupportedError(
                 f"its column {name!r} is {feature}; columns can hold numbers, booleans and texts", "dataset-form"
             )
         if ds.data.column(name).null_count:
-            raise Refused(f"its column {name!r} has no value in some rows", "dataset-form")
+            raise UnsupportedError(f"its column {name!r} has no value in some rows", "dataset-form")
     form = SampleForm(tree)
     try:
         found = ImageRows(ds, image, columns, pipeline(3), form, tensors)
     except DatasetError as e:
-        raise Refused(str(e).removeprefix("HuggingFace: "), "dataset-form") from None
+        raise UnsupportedError(str(e).removeprefix("HuggingFace: "), "dataset-form") from None
     known = {mode: modes.get(mode, "") for mode in found.modes}
     if len({*known.values()}) > 1 or not {*known.values()} <= {"RGB", "L"}:
-        raise Refused(
+        raise UnsupportedError(
             f"its images have the modes {', '.join(sorted(found.modes))}, and its transforms get them unconverted: "
             'convert all of them, image.convert("RGB")',
             "unlike-samples",
@@ -265,17 +265,17 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
     """Return what a batch transform makes of a sample: (containers of stand-ins and values, the mode in which images of
     each mode reach its transforms).
 
-    Raises :class:`Refused` if the transform does anything else.
+    Raises :class:`UnsupportedError` if the transform does anything else.
     """
     other, found = marked_function(function, Mark)
     if not found:
-        raise Refused("its transform holds no transforms that an engine could do", "own-pixels")
+        raise UnsupportedError("its transform holds no transforms that an engine could do", "own-pixels")
     first = _called(other, names, image, mode, "RGB", 2)
     shape, modes = _shape(first[0], 0), dict[str, str]()
     for has in _MODES:
         try:
             samples = _called(other, names, image, mode, has, 3)
-        except Refused:
+        except UnsupportedError:
             continue  # it rejects or inspects such images; whether there are any is checked later
         if any(_shape(sample, i) != shape for i, sample in enumerate(samples)):
             continue
@@ -293,7 +293,7 @@ def _called(other: Any, names: list[str], image: str, mode: str | None, has: str
     }
     made = watched(other, batch, "its transform", seed=rows)
     if not isinstance(made, Mapping) or not all(type(v) in (list, tuple) and len(v) == rows for v in made.values()):
-        raise Refused(
+        raise UnsupportedError(
             "its transform does not return a dictionary of lists with a value for each sample", "dataset-form"
         )
     return [{key: _plain(values[i]) for key, values in made.items()} for i in range(rows)]
@@ -309,8 +309,8 @@ def _plain(part: Any) -> Any:
 
 
 def _shape(sample: Any, row: int) -> Any:
-    """Return a sample without what tells it from other samples. Raises :class:`Refused` if it contains a part of
-    another one."""
+    """Return a sample without what tells it from other samples. Raises :class:`UnsupportedError` if it contains a part
+    of another sample."""
 
     def leaf(part: Any) -> Any:
         what: Any
@@ -319,9 +319,11 @@ def _shape(sample: Any, row: int) -> Any:
         elif isinstance(part, StandIn):
             of, what = part.image[0], tuple(map(id, part.steps))
         else:
-            raise Refused(f"its transform returns an object of its own class ({type(part).__name__})", "own-view")
+            raise UnsupportedError(
+                f"its transform returns an object of its own class ({type(part).__name__})", "own-view"
+            )
         if of != row:
-            raise Refused("its transform mixes samples with each other", "mixes-samples")
+            raise UnsupportedError("its transform mixes samples with each other", "mixes-samples")
         return ("leaf", what)
 
     return kept(leaf, sample)

@@ -17,8 +17,8 @@ from ..reasons import failure
 from ..signal_handlers import pass_on
 from .chains import Chains
 from .isolation import Isolated
-from .pending import Run, running
-from .same_names import Refused
+from .pending import SampleCall, running
+from .same_names import UnsupportedError
 from .shapes import rest_of, shape_of
 from .trials import standing
 
@@ -91,22 +91,22 @@ _TOGETHER = 3
 def rows_one_by_one(ds: Any) -> RowsOneByOne:
     """Return the samples of a dataset whose transform may look at its columns.
 
-    Raises :class:`Refused` if it has no such transform, or if rows that are read together, as by torch's loader, become
-    different samples than rows read one by one.
+    Raises :class:`UnsupportedError` if it has no such transform, or if rows that are read together, as by torch's
+    loader, become different samples than rows read one by one.
     """
     images = [name for name in ds.column_names if type(ds.features[name]).__name__ == "Image"]
     if ds._format_type != "custom" or len(images) != 1 or not len(ds):
-        raise Refused("it has no transform, or not exactly one column of images", "dataset-form")
+        raise UnsupportedError("it has no transform, or not exactly one column of images", "dataset-form")
     try:
         rows = RowsOneByOne(ds, images[0])
         with Isolated(rows) as isolated:
             _check_rows(*standing(isolated.made[0]))
             isolated.check()
-    except Refused:
+    except UnsupportedError:
         raise
     except Exception as e:
         pass_on(e)
-        raise Refused(f"its transform failed: {failure(e)}", "sample-fails") from None
+        raise UnsupportedError(f"its transform failed: {failure(e)}", "sample-fails") from None
     return rows
 
 
@@ -114,7 +114,7 @@ def _check_rows(rows: Any, held: list[Any]) -> None:
     keys = [k % len(rows) for k in range(_TOGETHER)]
     seen = []
     for together in (True, False):
-        run = Run(Chains(held), 0, 0, 0)
+        run = SampleCall(Chains(held), 0, 0, 0)
         with lent(), unread(), running(run):
             seed_all(0)
             before = drawn()
@@ -124,7 +124,9 @@ def _check_rows(rows: Any, held: list[Any]) -> None:
     for one, single in zip(batch, singles, strict=True):
         alike = shape_of(one) == shape_of(single) and all(map(_equal, rest_of(one), rest_of(single)))
         if not alike or (draws and state != other):
-            raise Refused("its transform makes different samples of rows that are read together", "mixes-samples")
+            raise UnsupportedError(
+                "its transform makes different samples of rows that are read together", "mixes-samples"
+            )
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -23,7 +23,7 @@ from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
 from .reach import variables_reached
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
 __all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
@@ -252,14 +252,14 @@ class Isolated:
         values: functions and callable objects.
 
     Raises:
-        Refused: one of them cannot be copied.
+        UnsupportedError: one of them cannot be copied.
     """
 
     def __init__(self, *values: Any):
         try:
             copied = Copy(list(values), ())
         except CannotCopy as e:
-            raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
+            raise UnsupportedError(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
         self._copied = copied
         self.made: list[Any] = copied.made
         self._outside = Surroundings(copied.met, ())
@@ -279,10 +279,10 @@ class Isolated:
         self._outside.begin()
 
     def check(self) -> None:
-        """Raise :class:`Refused` if something has changed since :meth:`begin`."""
+        """Raise :class:`UnsupportedError` if something has changed since :meth:`begin`."""
         differs = any(seen.differs(value) for seen, value in zip(self._seen, self.made, strict=True))
         if differs or self._outside.changed():
-            raise Refused("it changes itself, or something outside of it, when it is called", "changes-itself")
+            raise UnsupportedError("it changes itself, or something outside of it, when it is called", "changes-itself")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..reasons import Reason, failure
 from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import class_name, known_class, shown
 from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, pending_step
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .transforms import parts_of
 
 __all__ = ["is_joint", "joint"]
@@ -75,10 +75,10 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
     step = pending_step(made)
     try:
         if step is None:
-            raise Refused("it makes several views of an image with targets", "views")
+            raise UnsupportedError("it makes several views of an image with targets", "views")
         sample = _Sample(leaves, spec, main, several=len(given) > 1)
         sample.go_through(step, place)
-    except (Refused, GpupipeError) as e:
+    except (UnsupportedError, GpupipeError) as e:
         what = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves[:main] + leaves[main + 1 :]))
         text = f"it gives an image with {what} to {type(transform).__name__}: {e}"
         cannot_follow(TranslationError(text, [Reason(text, getattr(e, "code", "beside-image"))]))
@@ -109,8 +109,8 @@ class _Sample:
         """Height and width of the image before them."""
 
     def go_through(self, step: Step, place: int) -> None:
-        """Apply the transforms at ``place``. Raises :class:`Refused` or :class:`~gpupipe.errors.GpupipeError` if a part
-        cannot follow the image."""
+        """Apply the transforms at ``place``. Raises :class:`UnsupportedError` or :class:`~gpupipe.errors.GpupipeError`
+        if a part cannot follow the image."""
         stages = step.run.computes.stages(step, place)
         is_trial = step.run.notice is not None
         if self._others:
@@ -120,8 +120,8 @@ class _Sample:
                 continue
             try:
                 self._apply(stage, is_trial)
-            except Refused as e:
-                raise Refused(f"{shown(stage.item)}: {e}", e.code) from None
+            except UnsupportedError as e:
+                raise UnsupportedError(f"{shown(stage.item)}: {e}", e.code) from None
         self._move(is_trial)
         for i in self._others:
             self.leaves[i] = _second_image(step, self.leaves[i])
@@ -130,7 +130,9 @@ class _Sample:
         item, name = stage.item, _name(stage.item)
         targets = self._others or any(map(_is_moved, self.leaves))
         if targets and name in _OF_ONE_IMAGE:
-            raise Refused("torchvision refuses samples with masks, boxes, keypoints or several images", "beside-image")
+            raise UnsupportedError(
+                "torchvision refuses samples with masks, boxes, keypoints or several images", "beside-image"
+            )
         if targets and name in _CONTAINERS:
             _check_container(item)
         if name in _OF_SAMPLES:
@@ -174,10 +176,10 @@ class _Sample:
         try:
             made = item(*inputs) if self._several else item(inputs)
         except Exception as e:
-            raise Refused(failure(e), "sample-fails") from None
+            raise UnsupportedError(failure(e), "sample-fails") from None
         self.leaves, spec = _pytree.tree_flatten(made)
         if spec != self._spec or self.leaves[self._main] is not empty:
-            raise Refused("it changes the form of the sample", "beside-image")
+            raise UnsupportedError("it changes the form of the sample", "beside-image")
         self.leaves[self._main] = None
 
     def _chosen(self, item: Any, kind: str) -> list[int]:
@@ -187,21 +189,25 @@ class _Sample:
         chosen = [i for i, needed in enumerate(item._needs_transform_list(leaves)) if needed]
         others = [i for i in chosen if i != self._main and i not in self._others]
         if kind == "tensor" and any(type(leaves[i]) is torch.Tensor for i in others):
-            raise Refused("it applies to another tensor than the image, which stands before it", "beside-image")
+            raise UnsupportedError(
+                "it applies to another tensor than the image, which stands before it", "beside-image"
+            )
         return others
 
     def _check_images(self, step: Step, stages: Sequence[Stage]) -> None:
-        """Raise :class:`Refused` unless all images go through all transforms alike."""
+        """Raise :class:`UnsupportedError` unless all images go through all transforms alike."""
         if step.before is not None or any(stage.kind == "tensor" for stage in stages):
-            raise Refused("only the first of several images goes through all of its transforms", "beside-image")
+            raise UnsupportedError(
+                "only the first of several images goes through all of its transforms", "beside-image"
+            )
         if any(hasattr(op, "seed") for stage in stages for op in stage.ops):
-            raise Refused("each of several images has random pixels of its own", "beside-image")
+            raise UnsupportedError("each of several images has random pixels of its own", "beside-image")
         for i in self._others:
             other = self.leaves[i]
             if isinstance(other, PendingImage | PendingTensor) or getattr(other, "mode", "") not in ("RGB", "L"):
-                raise Refused(f"its second image is {_described(other)}", "beside-image")
+                raise UnsupportedError(f"its second image is {_described(other)}", "beside-image")
             if other.size != self._image.size:
-                raise Refused("its images have different sizes", "beside-image")
+                raise UnsupportedError("its images have different sizes", "beside-image")
 
 
 class _Unseen:
@@ -263,7 +269,7 @@ def _described(leaf: Any) -> str:
 def _check_container(item: Any) -> None:
     inner = {_name(part) for whole in item.transforms for part in _flat(whole)}
     if wrong := sorted(inner & (_OF_VALUES | _OF_SAMPLES | _OF_ONE_IMAGE)):
-        raise Refused(f"it holds {', '.join(wrong)}", "beside-image")
+        raise UnsupportedError(f"it holds {', '.join(wrong)}", "beside-image")
 
 
 # ---- moving
@@ -284,14 +290,18 @@ def _moved(leaf: Any, moves: Moves, ops: Sequence[tuple[Op, Any]]) -> Any:
     size = tuple(leaf.shape[-2:]) if isinstance(leaf, _tv("Mask")) else tuple(leaf.canvas_size)
     if size != moves.size:
         have, wanted = (f"{height}x{width}" for height, width in (size, moves.size))
-        raise Refused(f"a {type(leaf).__name__} of size {have} cannot follow an image of {wanted}", "beside-image")
+        raise UnsupportedError(
+            f"a {type(leaf).__name__} of size {have} cannot follow an image of {wanted}", "beside-image"
+        )
     array = leaf.as_subclass(torch.Tensor).numpy()
     wrap = sys.modules["torchvision.tv_tensors"].wrap
     if isinstance(leaf, _tv("Mask")):
         made = moves.mask(array, "floor", [_fill(item, type(leaf)) for _, item in ops])
         return wrap(torch.from_numpy(made), like=leaf)
     if any(isinstance(op, Crop) and op.padded and op.mode != "constant" for op, _ in ops):
-        raise Refused(f"a {type(leaf).__name__} cannot follow padding by the image's own pixels", "beside-image")
+        raise UnsupportedError(
+            f"a {type(leaf).__name__} cannot follow padding by the image's own pixels", "beside-image"
+        )
     if isinstance(leaf, _tv("BoundingBoxes")):
         made = moves.boxes(array, leaf.format.value, getattr(leaf, "clamping_mode", "soft"))
     else:
@@ -304,17 +314,17 @@ def _fill(item: Any, kind: Any) -> float:
     if _name(item) in _CONTAINERS:
         fills = {_fill(part, kind) for whole in item.transforms for part in _flat(whole)}
         if len(fills) > 1:
-            raise Refused("its transforms fill with different values", "beside-image")
+            raise UnsupportedError("its transforms fill with different values", "beside-image")
         return fills.pop()
     known = getattr(item, "_fill", {})
     value = known.get(kind, known.get("others"))
     if not isinstance(value, (int, float, type(None))):
-        raise Refused(f"it fills masks with fill={value}; give one number for tv_tensors.Mask", "beside-image")
+        raise UnsupportedError(f"it fills masks with fill={value}; give one number for tv_tensors.Mask", "beside-image")
     return value or 0
 
 
 def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
-    """Raise :class:`Refused` if this release of torchvision moves a target in another way."""
+    """Raise :class:`UnsupportedError` if this release of torchvision moves a target in another way."""
     F: Any = sys.modules["torchvision.transforms.v2.functional"]
     for op, item in ops:
         if op.passes(0):
@@ -333,4 +343,6 @@ def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
         else:  # whose numbers torchvision does not take
             return
     if not (type(leaf) is type(moved) and leaf.dtype == moved.dtype and torch.equal(leaf, moved)):
-        raise Refused(f"this release of torchvision moves a {type(leaf).__name__} in another way", "beside-image")
+        raise UnsupportedError(
+            f"this release of torchvision moves a {type(leaf).__name__} in another way", "beside-image"
+        )

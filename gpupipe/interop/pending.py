@@ -38,7 +38,7 @@ __all__ = [
     "PendingImage",
     "PendingTVImage",
     "PendingTensor",
-    "Run",
+    "SampleCall",
     "Source",
     "Stage",
     "Step",
@@ -103,7 +103,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(eq=False)
-class Run:
+class SampleCall:
     """One call of a dataset's ``__getitem__``.
 
     Args:
@@ -138,7 +138,7 @@ class Run:
 class Pending:
     """A value that is not computed yet."""
 
-    run: Run
+    run: SampleCall
     _value: Any = None
 
     def value(self, asked: str) -> Any:
@@ -190,7 +190,7 @@ class Step(Pending):
         independently.
     """
 
-    def __init__(self, run: Run, source: Source, before: Step | None, place: int):
+    def __init__(self, run: SampleCall, source: Source, before: Step | None, place: int):
         self.run, self.source, self.before, self.place = run, source, before, place
         self.places: tuple[int, ...] = (*(before.places if before is not None else ()), place)
         self.children = 0
@@ -283,7 +283,7 @@ _here = threading.local()
 
 
 @contextmanager
-def running(run: Run) -> Iterator[Run]:
+def running(run: SampleCall) -> Iterator[SampleCall]:
     """Context in which the dataset's transforms return pending results in this thread."""
     outer, _here.run = getattr(_here, "run", None), run
     try:
@@ -295,7 +295,7 @@ def running(run: Run) -> Iterator[Run]:
 def noted(place: int, given: Any) -> Any:
     """Return the result of the transform at ``place`` for an image or a pending result; ``NotImplemented`` if the
     transform has to be called."""
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
     if isinstance(given, (PendingImage, PendingTensor)):
@@ -316,7 +316,7 @@ def noted_as(kind: int, place: int, image: Any) -> Any:
     Args:
         kind: :data:`TO_ARRAY`, :data:`TO_TENSOR` or :data:`TO_IMAGE`.
     """
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
     source = _source(run, image)
@@ -326,27 +326,27 @@ def noted_as(kind: int, place: int, image: Any) -> Any:
 def unread_tensor(array: Any) -> Any:
     """Return a pending tensor uint8[C, H, W] of an array uint8[H, W, C] that is not read; ``NotImplemented`` if nothing
     is noted."""
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     return NotImplemented if run is None else _tensor(Step(run, _source(run, array), None, TO_TENSOR))
 
 
 def rest_of(place: int, begun: int) -> int | None:
     """Return the place of what remains of a container after its first ``begun`` transforms; ``None`` outside of
     :func:`running`."""
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     return None if run is None else run.computes.rest(place, begun)
 
 
 def called(hint: str) -> None:
     """Record that a transform is called because it got something other than an image."""
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     if run is not None:
         run.hint = run.hint or hint
 
 
 def cannot_follow(why: TranslationError) -> None:
     """Note why a part of a sample cannot follow its image. The transform is then called."""
-    run: Run | None = getattr(_here, "run", None)
+    run: SampleCall | None = getattr(_here, "run", None)
     if run is not None:
         run.failure = run.failure or why
 
@@ -357,7 +357,7 @@ def pending_step(made: Any) -> Step | None:
     return step if isinstance(step, Step) else None
 
 
-def _source(run: Run, image: Any) -> Source:
+def _source(run: SampleCall, image: Any) -> Source:
     source = next((known for known in run.sources if known.image is image), None)
     if source is None:
         run.sources.append(source := Source(image))
@@ -365,7 +365,7 @@ def _source(run: Run, image: Any) -> Source:
     return source
 
 
-def shown(run: Run, source: Source, before: Step | None, place: int) -> Any:
+def shown(run: SampleCall, source: Source, before: Step | None, place: int) -> Any:
     """Return what the script gets as the result of a transform, or as several; ``NotImplemented`` if the transform has
     to be called because gpupipe has no such transform."""
     if run.notice is not None:

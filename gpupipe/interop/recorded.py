@@ -23,8 +23,8 @@ from ..reasons import failure
 from ..signal_handlers import pass_on
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
-from .pending import PendingImage, PendingTensor, Run, settled
-from .same_names import Refused
+from .pending import PendingImage, PendingTensor, SampleCall, settled
+from .same_names import UnsupportedError
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
@@ -88,7 +88,7 @@ class Recorded(FromTorch):
 
     def _fetched(self, index: int) -> Any:
         at = drawing() or _ALONE
-        run = Run(self._chains, at.seed, at.epoch, at.key)
+        run = SampleCall(self._chains, at.seed, at.epoch, at.key)
         try:
             sample = read(self._standing, index, run, arrays=self._arrays)
             if all(source.is_as_it_was for source in run.sources):
@@ -119,7 +119,7 @@ class Recorded(FromTorch):
             target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
-    def _media_of(self, sample: Any, run: Run) -> list[Media] | None:
+    def _media_of(self, sample: Any, run: SampleCall) -> list[Media] | None:
         """Return what an engine gets for the images of a sample; ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
@@ -155,20 +155,20 @@ class Recorded(FromTorch):
 def record(ds: Any) -> Recorded:
     """Translate a script's dataset that holds its transforms.
 
-    Raises :class:`Refused` if it is not such a dataset.
+    Raises :class:`UnsupportedError` if it is not such a dataset.
     """
     is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates over it even if it has __getitem__
     if is_stream or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
-        raise Refused("it is a stream, whose samples cannot be ordered", "stream")
+        raise UnsupportedError("it is a stream, whose samples cannot be ordered", "stream")
     try:
         count = len(ds)
     except TypeError as e:
-        raise Refused(failure(e), "sample-fails") from None
+        raise UnsupportedError(failure(e), "sample-fails") from None
     if not count:
-        raise Refused("it has no samples", "empty")
+        raise UnsupportedError("it has no samples", "empty")
     _, held = standing(ds)
     if not held:
-        raise Refused(
+        raise UnsupportedError(
             "gpupipe does not know what it reads, and it holds no transforms that an engine could do",
             "own-pixels",
         )
@@ -185,7 +185,7 @@ def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
     try:
         shape, example, size = tried(ds, chains)
         return Recorded(ds, shape, example, chains, size)
-    except (Refused, GpupipeError) as e:
+    except (UnsupportedError, GpupipeError) as e:
         e.__context__ = None
         return e.with_traceback(None)
 

@@ -18,7 +18,7 @@ from ..reasons import failure
 from ..transforms.albumentations import ToArray
 from . import albumentations
 from .classes import known_class
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .unread_arrays import UnreadArray, unread_arrays
 
 __all__ = ["InspectionError", "Mark", "StandIn", "watched"]
@@ -98,7 +98,7 @@ class Mark:
 
     def _of_array(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if given or named.keys() != {"image"}:
-            raise Refused(
+            raise UnsupportedError(
                 f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image", "own-pixels"
             )
         image = named["image"]
@@ -106,7 +106,7 @@ class Mark:
             return {"image": image.then(self._transform)}
         is_image = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] == (3,)
         if type(image) is not UnreadArray and not is_image:
-            raise Refused("it gives albumentations something other than an image uint8[H, W, 3]", "own-pixels")
+            raise UnsupportedError("it gives albumentations something other than an image uint8[H, W, 3]", "own-pixels")
         return {"image": StandIn(image, (_TO_ARRAY, self._transform))}
 
     def __getattr__(self, name: str) -> Any:
@@ -116,8 +116,8 @@ class Mark:
 
 
 def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> Any:
-    """Return what ``other``, user code with marks, makes of stand-ins. Raise :class:`Refused`, with the name ``who``,
-    if the code looks at an image or draws random numbers itself."""
+    """Return what ``other``, user code with marks, makes of stand-ins. Raise :class:`UnsupportedError`, with the name
+    ``who``, if the code looks at an image or draws random numbers itself."""
     with lent():
         seed_all(seed)
         before, InspectionError.last = drawn(), None
@@ -126,14 +126,16 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
                 made = other(given)
             if InspectionError.last is not None:
                 raise InspectionError.last
-        except Refused:
+        except UnsupportedError:
             raise
         except InspectionError as e:
-            raise Refused(f"{who} does more than arrange the transforms that it holds: {e}", "own-view") from None
+            raise UnsupportedError(
+                f"{who} does more than arrange the transforms that it holds: {e}", "own-view"
+            ) from None
         except Exception as e:
-            raise Refused(
+            raise UnsupportedError(
                 f"{who} does more than arrange the transforms that it holds ({failure(e)})", "own-view"
             ) from None
         if drawn() != before:
-            raise Refused(f"{who} draws random numbers itself", "own-seeds")
+            raise UnsupportedError(f"{who} draws random numbers itself", "own-seeds")
     return made

@@ -14,12 +14,12 @@ from typing import Any
 
 from ..transforms import Transform
 
-__all__ = ["CONVERTERS", "PIL_FILTERS", "Refused", "interpolation", "same_names"]
+__all__ = ["CONVERTERS", "PIL_FILTERS", "UnsupportedError", "interpolation", "same_names"]
 
 PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 
-class Refused(Exception):
+class UnsupportedError(Exception):
     """A transform, one of its arguments, or a dataset has no counterpart in gpupipe.
 
     Args:
@@ -45,7 +45,7 @@ def _fill(value: Any) -> Any:
     """Return ``None``, a number or three numbers."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if value is not None and not all(isinstance(v, (int, float)) for v in values):
-        raise Refused(f"it has fill={value!r}, and fill can be one number or three", "transform-argument")
+        raise UnsupportedError(f"it has fill={value!r}, and fill can be one number or three", "transform-argument")
     return tuple(values) if isinstance(value, list) else value
 
 
@@ -70,11 +70,12 @@ def same_names(t: Any, theirs: type, ours: type[Transform], **given: Any) -> Tra
         t: an instance of ``theirs``, or of a subclass that changes nothing.
         given: values of fields that are not read from ``t``.
 
-    Raises :class:`Refused` if ``theirs`` takes a parameter that ``ours`` does not have, because its effect is unknown.
+    Raises :class:`UnsupportedError` if ``theirs`` takes a parameter that ``ours`` does not have, because its effect is
+    unknown.
     """
     known = {f.name for f in fields(ours)}
     unknown = [name for name in inspect.signature(theirs).parameters if name not in known]
     if unknown:
-        raise Refused(f"gpupipe's {ours.__name__} does not have {' and '.join(unknown)}", "transform-argument")
+        raise UnsupportedError(f"gpupipe's {ours.__name__} does not have {' and '.join(unknown)}", "transform-argument")
     read = {name: getattr(t, name) for name in known - given.keys() if hasattr(t, name)}
     return ours(**given, **{name: CONVERTERS.get(name, lambda value: value)(value) for name, value in read.items()})

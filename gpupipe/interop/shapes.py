@@ -34,12 +34,12 @@ from .pending import (
     PendingImage,
     PendingTensor,
     PendingTVImage,
-    Run,
+    SampleCall,
     Source,
     Step,
     running,
 )
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .transforms import Translated
 from .unread_arrays import UnreadArray, unread_arrays
 
@@ -88,7 +88,7 @@ class Shape:
         return ways, chosen
 
     def pipeline(self, chains: Chains, channels: int = 3) -> Translated:
-        """Return what makes the results of one image. Raises :class:`Refused`."""
+        """Return what makes the results of one image. Raises :class:`UnsupportedError`."""
         found = [chains.translated(places, channels) for places in self._results[0]]
         if len(found) == 1:
             return found[0]
@@ -96,24 +96,26 @@ class Shape:
         first = chains.translated(shared, channels).pipeline.transforms if shared else ()
         count = min((_alike(first, one.pipeline.transforms) for one in found), default=0)
         if any(transform.draws for transform in first[count:]):
-            raise Refused("its transforms do not fit together", "transform-order")
+            raise UnsupportedError("its transforms do not fit together", "transform-order")
         first = first[:count]
         branches = [Compose(one.pipeline.transforms[count:]) for one in found]
         return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
 
     def check(self, sample: Any) -> None:
-        """Raise :class:`Refused` if no engine can make such samples; see :func:`shape_of`."""
+        """Raise :class:`UnsupportedError` if no engine can make such samples; see :func:`shape_of`."""
         if self.images > _MOST_IMAGES:
-            raise Refused(f"each of its samples consists of {self.images} images", "views")
+            raise UnsupportedError(f"each of its samples consists of {self.images} images", "views")
         if self.images * len(self._results[0]) > _MOST_WASTE * len(self.slots):
-            raise Refused("each of its samples consists of several images with many different transforms", "views")
+            raise UnsupportedError(
+                "each of its samples consists of several images with many different transforms", "views"
+            )
         if self.shared < 0:
-            raise Refused(
+            raise UnsupportedError(
                 "some of its images share their first transforms with some, but not all other images", "views"
             )
         several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
         if several and len(self.slots) > 1:
-            raise Refused("more than one of its transforms makes several views", "views")
+            raise UnsupportedError("more than one of its transforms makes several views", "views")
 
     def form(self, sample: Any, *, mixed: bool) -> SampleForm | None:
         """Return how a batch is put together; ``None`` for ``[images, target]``.
@@ -242,7 +244,7 @@ def _pendings(sample: Any) -> Iterator[Pending]:
             yield from inner(_pending(part))
 
 
-def read(ds: Any, index: int, run: Run, *, arrays: bool) -> Any:
+def read(ds: Any, index: int, run: SampleCall, *, arrays: bool) -> Any:
     """Return ``ds[index]`` with pending results of transforms.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import transforms as ours
 from ..transforms import Transform, timm, timm_sizes
-from .same_names import PIL_FILTERS, Refused, interpolation, same_names
+from .same_names import PIL_FILTERS, UnsupportedError, interpolation, same_names
 
 __all__ = ["TIMM"]
 
@@ -19,7 +19,7 @@ def _random_resized_crop(t: Any) -> list[Transform]:
 
 def _random_erasing(t: Any) -> list[Transform]:
     if t.num_splits > 1:
-        raise Refused(
+        raise UnsupportedError(
             f"it has num_splits={t.num_splits}, but gpupipe does not split batches; leave it out", "transform-argument"
         )
     value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
@@ -58,7 +58,7 @@ def _auto_augment(t: Any) -> list[Transform]:
 
 def _aug_mix(t: Any) -> list[Transform]:
     if t.blended:
-        raise Refused(
+        raise UnsupportedError(
             "it has the blended mode (b1), which timm calls not well tested; leave it out", "transform-argument"
         )
     return [timm.TimmAugMix(_steps(t.ops), t.alpha, t.width, t.depth, _levels(t.ops))]

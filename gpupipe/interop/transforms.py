@@ -23,7 +23,7 @@ from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import PipelinePosition, recognized
 from .recording import StandIn
 from .replaced import replaced
-from .same_names import CONVERTERS, Refused, interpolation, same_names
+from .same_names import CONVERTERS, UnsupportedError, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
 
@@ -38,7 +38,7 @@ _CHOICES = (
 _ARRAY = "  the pipeline ends with an array; end it with ToTensorV2()"
 
 
-class _Place:
+class _ImageState:
     """What the script holds between two transforms: a PIL image, torchvision's ``Image``, a plain tensor or an
     array."""
 
@@ -114,7 +114,7 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
     if isinstance(t, Compose) and channels == 3:
         return Translated(t, None, "tensor" if len(t) else "pil")
     flat = list(_flatten(t, ""))
-    place = _Place(channels, size, joint=joint)
+    place = _ImageState(channels, size, joint=joint)
     # These two define the color of a gray image themselves, so a conversion to gray first is not needed.
     if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
         place.steps.append((_as_it_is, "pil", [ours.Grayscale(1)]))
@@ -176,12 +176,12 @@ def _hooked(t: Any) -> bool:
 
 
 def _check_replaced(t: Any) -> None:
-    """Raise :class:`Refused` if a script has replaced code of the library."""
+    """Raise :class:`UnsupportedError` if a script has replaced code of the library."""
     if name := replaced(t):
-        raise Refused(f"{name} is no longer the library's own", "replaced-function")
+        raise UnsupportedError(f"{name} is no longer the library's own", "replaced-function")
 
 
-def _translate(t: Any, place: _Place) -> list[Transform]:
+def _translate(t: Any, place: _ImageState) -> list[Transform]:
     if isinstance(t, Transform):
         return [t]
     if exact_name(t, "torch.nn.modules.linear") == "Identity":
@@ -191,7 +191,7 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
             _check_replaced(t)
             return translate(t, theirs, place)
     if place.kind == "array" and exact_name(t, "torchvision.transforms") not in _OF_ARRAYS:
-        raise Refused(
+        raise UnsupportedError(
             "it gets an array, which only albumentations' transforms take; put ToTensorV2() before it",
             "transform-order",
         )
@@ -199,55 +199,55 @@ def _translate(t: Any, place: _Place) -> list[Transform]:
     if cls is None:
         return _user_code(t, place)
     if changed := changed_methods(t, cls):
-        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if _hooked(t):
-        raise Refused(f"it is a {cls.__name__} with forward hooks", "own-methods")
+        raise UnsupportedError(f"it is a {cls.__name__} with forward hooks", "own-methods")
     _check_replaced(t)
     name = cls.__name__
     if name in _RULES:
         return _RULES[name](t, place)
     if name not in _OURS:
-        raise Refused("gpupipe has no such transform", "unknown-transform")
+        raise UnsupportedError("gpupipe has no such transform", "unknown-transform")
     given: dict[str, Any] = {"fill": _fill(t, place)} if isinstance(getattr(t, "fill", None), dict) else {}
     if name in _CONTAINERS:
         given["transforms"] = [_inner(part, place) for part in t.transforms]
     made = same_names(t, cls, _OURS[name], **given)
     if made.temporal:
-        raise Refused(
+        raise UnsupportedError(
             "it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder", "transform-order"
         )
     if made.on_objects:
-        raise Refused("it changes boxes, which images alone do not have", "unknown-transform")
+        raise UnsupportedError("it changes boxes, which images alone do not have", "unknown-transform")
     return [made]
 
 
-def _of_timm(t: Any, cls: type, place: _Place) -> list[Transform]:
+def _of_timm(t: Any, cls: type, place: _ImageState) -> list[Transform]:
     if changed := changed_methods(t, cls):
-        raise Refused(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     if cls.__name__ not in TIMM:
-        raise Refused("gpupipe has no such transform of timm", "unknown-transform")
+        raise UnsupportedError("gpupipe has no such transform of timm", "unknown-transform")
     if cls.__name__ == "MaybeToTensor" and place.kind != "pil":
         return []
     return TIMM[cls.__name__](t)
 
 
-def _of_albumentations(t: Any, cls: type, place: _Place) -> list[Transform]:
+def _of_albumentations(t: Any, cls: type, place: _ImageState) -> list[Transform]:
     if place.kind != "array" or place.channels != 3:
-        raise Refused(
+        raise UnsupportedError(
             "gpupipe knows it with arrays [H, W, 3], and it gets something else; put np.array() before it",
             "transform-order",
         )
     return albumentations.of_albumentations(t, cls)
 
 
-_LIBRARIES: dict[str, Callable[[Any, type, _Place], list[Transform]]] = {
+_LIBRARIES: dict[str, Callable[[Any, type, _ImageState], list[Transform]]] = {
     "timm": _of_timm,  # some are subclasses of torchvision's
     albumentations.MODULE: _of_albumentations,
 }
 """Translations by module, for libraries other than torchvision."""
 
 
-def _inner(t: Any, place: _Place) -> Any:
+def _inner(t: Any, place: _ImageState) -> Any:
     """Return the content of a container: one transform, or a pipeline of several."""
     found: list[Transform] = []
     for _, item in _flatten(t, ""):
@@ -255,24 +255,24 @@ def _inner(t: Any, place: _Place) -> Any:
     return found[0] if len(found) == 1 else Compose(found)
 
 
-def _user_code(t: Any, place: _Place) -> list[Transform]:
+def _user_code(t: Any, place: _ImageState) -> list[Transform]:
     """Take apart code that only arranges transforms. A function that keeps size and type of the image is called as it
     is."""
     if not callable(t):
-        raise Refused("it cannot be called", "unknown-transform")
+        raise UnsupportedError("it cannot be called", "unknown-transform")
     try:
         tree = arranged(t)
-    except Refused as e:
+    except UnsupportedError as e:
         try:
             return _function(t, place)
-        except Refused:
+        except UnsupportedError:
             raise e from None
     if tree is None:
         return _function(t, place)
     if isinstance(tree, StandIn):
         return _steps(tree.steps, place)
     if place.views:
-        raise Refused("it makes several views of each of several views", "views")
+        raise UnsupportedError("it makes several views of each of several views", "views")
     chains: list[Compose] = []
     views: dict[int, View] = {}
 
@@ -280,7 +280,7 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
         if id(leaf) not in views:  # otherwise the same result occurs several times
             chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
             if branch.views:
-                raise Refused("it makes several views of each of several views", "views")
+                raise UnsupportedError("it makes several views of each of several views", "views")
             views[id(leaf)] = View(len(chains) - 1)
         return views[id(leaf)]
 
@@ -294,19 +294,19 @@ def _user_code(t: Any, place: _Place) -> list[Transform]:
     return [ours.MultiView(chains[0], len(chains)) if same else ours.MultiView(chains)]
 
 
-def _steps(steps: tuple[Any, ...], place: _Place) -> list[Transform]:
+def _steps(steps: tuple[Any, ...], place: _ImageState) -> list[Transform]:
     outside, place.steps = place.steps, list(place.steps)
     for _, item, e in _go_through([found for step in steps for found in _flatten(step, "")], place):
-        raise Refused(f"{shown(item)}: {e}", getattr(e, "code", "transform-argument")) from None
+        raise UnsupportedError(f"{shown(item)}: {e}", getattr(e, "code", "transform-argument")) from None
     inside, place.steps = place.steps[len(outside) :], outside
     return [t for *_, made in inside for t in made]
 
 
-_CANNOT = (Refused, GpupipeError, TypeError, ValueError, AttributeError)
+_CANNOT = (UnsupportedError, GpupipeError, TypeError, ValueError, AttributeError)
 """Errors that the translation of a transform raises."""
 
 
-def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, Any, Exception]]:
+def _go_through(flat: list[tuple[str, Any]], place: _ImageState) -> list[tuple[str, Any, Exception]]:
     """Translate (place, transform) one after another. Return those that could not be translated, with the reason.
 
     A transform that gpupipe does not have is a function, which runs as it is. If no engine accepts what it returns,
@@ -325,7 +325,7 @@ def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, A
         joined.append(item)
         try:
             made = _joined(joined, place)
-        except (Failed, Refused):
+        except (Failed, UnsupportedError):
             joined = []  # the first one has the reason
             continue
         if made is not None:
@@ -335,27 +335,27 @@ def _go_through(flat: list[tuple[str, Any]], place: _Place) -> list[tuple[str, A
     return failed
 
 
-def _joined(items: list[Any], place: _Place) -> Lambda | None:
+def _joined(items: list[Any], place: _ImageState) -> Lambda | None:
     """Join transforms into one function; ``None`` if no engine accepts what it returns.
 
     Raises:
         Failed: the function raised when it was tried.
-        Refused: the function cannot be tried.
+        UnsupportedError: the function cannot be tried.
     """
     if place.views or any(isinstance(item, Transform) for item in items):
-        raise Refused("", "own-function")
+        raise UnsupportedError("", "own-function")
     if place.kind == "array" and _undone(place, ToArray):
         items.insert(0, _as_array)
     function = items[0] if len(items) == 1 else Chain(tuple(items))
     try:
         return Lambda(function, returns=_returned(function, place))
-    except Refused as e:
+    except UnsupportedError as e:
         if e.code != "varying-size":
             raise
         return None
 
 
-def _function(function: Any, place: _Place) -> list[Transform]:
+def _function(function: Any, place: _ImageState) -> list[Transform]:
     if place.views:
         return _function_of_views(function, place)
     if (found := _recognized(function, place)) is not None:
@@ -366,7 +366,7 @@ def _function(function: Any, place: _Place) -> list[Transform]:
         return [ours.Lambda(function)]  # it may work on the dataset's own images; otherwise an error will name it
 
 
-def _recognized(function: Any, place: _Place) -> list[Transform] | None:
+def _recognized(function: Any, place: _ImageState) -> list[Transform] | None:
     steps = [step for step, *_ in place.steps]
     if place.channels not in (1, 3) or (place.kind != "pil" and given(steps, *place.decoded) != "float32"):
         return None
@@ -377,11 +377,11 @@ def _recognized(function: Any, place: _Place) -> list[Transform] | None:
     return recognized(function, PipelinePosition(place.kind == "pil", place.channels, translate))
 
 
-def _returned(function: Any, place: _Place) -> Returned | None:
+def _returned(function: Any, place: _ImageState) -> Returned | None:
     return returned(function, [step for step, *_ in place.steps], *place.decoded)
 
 
-def _function_of_views(function: Any, place: _Place) -> list[Transform]:
+def _function_of_views(function: Any, place: _ImageState) -> list[Transform]:
     """Join a function of all views, such as one that stacks ten crops, with the transforms from the crops on."""
     at = next((n for n, (*_, made) in enumerate(place.steps) if any(isinstance(t, ours.FiveCrop) for t in made)), None)
     if at is not None:
@@ -393,7 +393,7 @@ def _function_of_views(function: Any, place: _Place) -> list[Transform]:
             place.kind, place.views = place.steps[at][1], False
             del place.steps[at:]
             return [ours.Lambda(chain, returns=returns)]
-    raise Refused(
+    raise UnsupportedError(
         "it is a function of all views at once; the batch is a tuple of views, so stack them in the training loop",
         "own-function",
     )
@@ -423,7 +423,7 @@ _CALLED: dict[type, Callable[[Any], Any]] = {
 """Functions that do to a script's image what these transforms stand for."""
 
 
-def _follow(item: Any, made: list[Transform], place: _Place) -> None:
+def _follow(item: Any, made: list[Transform], place: _ImageState) -> None:
     """Update ``place`` after a transform of the script and its translation."""
     place.steps.append((_CALLED.get(type(item), item), place.kind, made))
     for t in made:
@@ -460,39 +460,41 @@ def _second_generation(t: Any) -> bool:
     return _known(t).__module__.startswith("torchvision.transforms.v2")
 
 
-def _random_crop(t: Any, place: _Place) -> list[Transform]:
+def _random_crop(t: Any, place: _ImageState) -> list[Transform]:
     padding = t.padding
     if padding is not None and _second_generation(t):
         left, right, top, bottom = padding  # v2 stores it in this order
         padding = (left, top, right, bottom)
     if padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
-        raise Refused(
+        raise UnsupportedError(
             f"it mirrors twice: padding and pad_if_needed with padding_mode={t.padding_mode!r}", "transform-argument"
         )
     given = {"fill": _fill(t, place)} if isinstance(t.fill, dict) else {}
     return [same_names(t, _known(t), ours.RandomCrop, padding=padding, **given)]
 
 
-def _convert_image_dtype(t: Any, place: _Place) -> list[Transform]:
+def _convert_image_dtype(t: Any, place: _ImageState) -> list[Transform]:
     """Translate both versions: v2's is its ToDtype, and v1's divides, which rounds differently."""
     return [ours.ToDtype(t.dtype, scale=True) if _second_generation(t) else ours.ConvertImageDtype(t.dtype)]
 
 
-def _lambda(t: Any, place: _Place) -> list[Transform]:
+def _lambda(t: Any, place: _ImageState) -> list[Transform]:
     if getattr(t, "types", (object,)) != (object,):
-        raise Refused(
+        raise UnsupportedError(
             "it is a Lambda for some types only; leave types out, because only images pass here", "transform-argument"
         )
     return _user_code(t.lambd, place)
 
 
-def _mixing(t: Any, place: _Place) -> list[Transform]:
+def _mixing(t: Any, place: _ImageState) -> list[Transform]:
     if t._labels_getter.__name__ != "_find_labels_default_heuristic":
-        raise Refused("it has its own labels_getter; the dataset provides the targets, so leave it out", "own-methods")
+        raise UnsupportedError(
+            "it has its own labels_getter; the dataset provides the targets, so leave it out", "own-methods"
+        )
     return [(ours.MixUp if _known(t).__name__ == "MixUp" else ours.CutMix)(alpha=t.alpha, num_classes=t.num_classes)]
 
 
-def _of_type(values: dict[Any, Any], place: _Place) -> tuple[bool, Any]:
+def _of_type(values: dict[Any, Any], place: _ImageState) -> tuple[bool, Any]:
     """Look up the image at this place in values by type, such as ``{tv_tensors.Image: ..., "others": ...}``.
 
     Returns whether there is a value, and the value.
@@ -507,50 +509,54 @@ def _of_type(values: dict[Any, Any], place: _Place) -> tuple[bool, Any]:
 _TYPES = {"pil": ("PIL.", "Image"), "image": ("torchvision.", "Image"), "tensor": ("torch", "Tensor")}
 
 
-def _dtype(t: Any, place: _Place) -> Any:
+def _dtype(t: Any, place: _ImageState) -> Any:
     """Return the data type that ``v2.ToDtype`` would convert to here; ``None`` for no conversion."""
     if not isinstance(t.dtype, dict):
         return t.dtype
     known, dtype = _of_type(t.dtype, place)
     if not known:
         name = _TYPES[place.kind][1]
-        raise Refused(f"it names no data type for {name}, the type of the image at this place", "transform-argument")
+        raise UnsupportedError(
+            f"it names no data type for {name}, the type of the image at this place", "transform-argument"
+        )
     return dtype
 
 
-def _fill(t: Any, place: _Place) -> Any:
+def _fill(t: Any, place: _ImageState) -> Any:
     """Return the value for the image at this place, of ``fill`` by type."""
     if any(isinstance(key, type) and key.__module__.startswith("PIL.") for key in t.fill):
-        raise Refused(f"fill={t.fill!r} names a class of Pillow; use 'others' for images", "transform-argument")
+        raise UnsupportedError(
+            f"fill={t.fill!r} names a class of Pillow; use 'others' for images", "transform-argument"
+        )
     return CONVERTERS["fill"](_of_type(t.fill, place)[1])
 
 
-def _to_dtype(t: Any, place: _Place) -> list[Transform]:
+def _to_dtype(t: Any, place: _ImageState) -> list[Transform]:
     dtype = _dtype(t, place)
     return [] if dtype is None else [ours.ToDtype(dtype, bool(t.scale))]
 
 
-def _rgb(t: Any, place: _Place) -> list[Transform]:
+def _rgb(t: Any, place: _ImageState) -> list[Transform]:
     if place.channels == 1:
-        raise Refused(
+        raise UnsupportedError(
             "the image has one channel here; use Grayscale(num_output_channels=3) before it instead", "transform-order"
         )
     return []  # the engines decode to RGB
 
 
-def _to_pure_tensor(t: Any, place: _Place) -> list[Transform]:
+def _to_pure_tensor(t: Any, place: _ImageState) -> list[Transform]:
     place.kind = "tensor" if place.kind == "image" else place.kind
     return []
 
 
-def _of_targets(t: Any, place: _Place) -> list[Transform]:
+def _of_targets(t: Any, place: _ImageState) -> list[Transform]:
     """Translate a transform of boxes or keypoints, which does not change images."""
     if not place.joint:
-        raise Refused("it needs bounding boxes or keypoints, and gets an image alone", "transform-order")
+        raise UnsupportedError("it needs bounding boxes or keypoints, and gets an image alone", "transform-order")
     return []
 
 
-def _classification_preset(t: Any, place: _Place) -> list[Transform]:
+def _classification_preset(t: Any, place: _ImageState) -> list[Transform]:
     """Translate what ``weights.transforms()`` of torchvision's models returns."""
     return [
         ours.Resize(t.resize_size, interpolation(t.interpolation), antialias=bool(t.antialias)),
@@ -561,20 +567,20 @@ def _classification_preset(t: Any, place: _Place) -> list[Transform]:
     ]
 
 
-def _to_pil_image(t: Any, place: _Place) -> list[Transform]:
+def _to_pil_image(t: Any, place: _ImageState) -> list[Transform]:
     """Undo ToTensor(), or leave an array as it is, which already is an image."""
     if t.mode is not None or not _undone(place, ours.ToTensor if place.kind == "tensor" else ToArray):
-        raise Refused("gpupipe knows it only for arrays and directly after ToTensor()", "transform-order")
+        raise UnsupportedError("gpupipe knows it only for arrays and directly after ToTensor()", "transform-order")
     return []
 
 
-def _to_tensor(t: Any, place: _Place) -> list[Transform]:
+def _to_tensor(t: Any, place: _ImageState) -> list[Transform]:
     if place.kind == "array" and not _undone(place, ToArray):
-        raise Refused("it gets an array from albumentations; use ToTensorV2()", "transform-order")
+        raise UnsupportedError("it gets an array from albumentations; use ToTensorV2()", "transform-order")
     return [ours.ToTensor()]
 
 
-def _undone(place: _Place, last: type[Transform]) -> bool:
+def _undone(place: _ImageState, last: type[Transform]) -> bool:
     """Remove the last step and return ``True`` if it was a transform of this class."""
     if not place.steps or not any(type(made) is last for made in place.steps[-1][2]):
         return False
@@ -587,7 +593,7 @@ _OF_ARRAYS = ("ToImage", "ToPILImage", "ToTensor")
 """Transforms that take arrays uint8[H, W, C] as well as PIL images."""
 
 
-_RULES: dict[str, Callable[[Any, _Place], list[Transform]]] = {
+_RULES: dict[str, Callable[[Any, _ImageState], list[Transform]]] = {
     "ClampBoundingBoxes": _of_targets,
     "ClampKeyPoints": _of_targets,
     "ConvertBoundingBoxFormat": _of_targets,

@@ -28,9 +28,9 @@ from ..transforms import Compose
 from .chains import Chains, decoded, size_of
 from .isolation import CannotCopy, Copy, State, Surroundings
 from .marks import marked_dataset
-from .pending import PendingTensor, Run, settled
+from .pending import PendingTensor, SampleCall, settled
 from .reach import RESETS, asks_for_types, calls_reached
-from .same_names import Refused
+from .same_names import UnsupportedError
 from .shapes import Shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
 from .standing import Standing
 
@@ -58,7 +58,7 @@ class Trial:
     index: int
     sample: Any
     shape: Shape
-    run: Run
+    run: SampleCall
     arrays: bool
 
 
@@ -67,7 +67,7 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     all.
 
     Raises:
-        Refused: no engine can make its samples.
+        UnsupportedError: no engine can make its samples.
         TranslationError: one of its transforms cannot be translated.
     """
     count = len(ds)
@@ -75,11 +75,13 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     try:
         copies = [Copy(ds, indices), Copy(ds, indices[:: max(1, len(indices) // _TRUE)])]
     except CannotCopy as e:
-        raise Refused(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
+        raise UnsupportedError(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
     copied, true = copies[0], copies[1].made
     try:
         if any(isinstance(file, io.BufferedReader) for file in copied.opened) and "seek" not in calls_reached(ds):
-            raise Refused("it continues to read an open file regardless of the requested sample", "changes-itself")
+            raise UnsupportedError(
+                "it continues to read an open file regardless of the requested sample", "changes-itself"
+            )
         return _on_copies(ds, copied, true, indices, chains)
     finally:
         for one in copies:
@@ -92,7 +94,9 @@ def _on_copies(
     with Surroundings([ds, *copied.met], indices) as outside:
         other, held = standing(copied.made)
         if not chains.are_like(held):
-            raise Refused("it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy")
+            raise UnsupportedError(
+                "it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy"
+            )
         states = State(other, copied.elements), State(copied.made), State(true)
         try:
             # The transforms of the true copy run, and may remember their last results.
@@ -113,7 +117,7 @@ def _judged(
         if not all(_same(one, other) for (one, _), (other, _) in zip(trials, without, strict=True)):
             trials = without
     if changed := sorted({name for state in (*states, after_one) for name in state.changed()}):
-        raise Refused(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
+        raise UnsupportedError(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
     shape, example = _common([one for both in trials for one in both])
     pipeline = shape.pipeline(chains).pipeline
 
@@ -125,12 +129,12 @@ def _judged(
     if draws:
         _refuse_own_seeds(trials)
     if "get_worker_info" in calls_reached(ds):
-        raise Refused(
+        raise UnsupportedError(
             "it asks for its worker process, and the worker's dataset is not the object that is read here",
             "asks-worker",
         )
     if asks_for_types(ds):
-        raise Refused(
+        raise UnsupportedError(
             "it compares the type() of something, but gets objects of a subclass while gpupipe learns its form",
             "compares-types",
         )
@@ -156,11 +160,11 @@ def standing(ds: Any) -> tuple[Any, list[Any]]:
 def _trials(
     ds: Any, index: int, chains: Chains, *, arrays: bool = True, attempts: Sequence[int] = (0, 1)
 ) -> list[Trial]:
-    """Read a sample several times, with different random numbers. Raises :class:`Refused`."""
+    """Read a sample several times, with different random numbers. Raises :class:`UnsupportedError`."""
     made = []
     with lent():
         for attempt in attempts:
-            run = Run(chains, attempt, 0, index, notice=_states)
+            run = SampleCall(chains, attempt, 0, index, notice=_states)
             seed_all(attempt)
             try:
                 sample = read(ds, index, run, arrays=arrays)
@@ -168,8 +172,8 @@ def _trials(
             except Exception as e:
                 pass_on(e)
                 if run.hint:
-                    raise Refused(run.hint, "own-pixels") from None
-                raise Refused(f"sample {index} failed: {failure(e)}", "sample-fails") from None
+                    raise UnsupportedError(run.hint, "own-pixels") from None
+                raise UnsupportedError(f"sample {index} failed: {failure(e)}", "sample-fails") from None
             if run.failure is not None:
                 raise run.failure
             made.append(Trial(index, sample, shape, run, arrays))
@@ -189,10 +193,10 @@ def _states() -> tuple[bytes, ...]:
 
 
 def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
-    """Return the shape that most samples have. Raises :class:`Refused` if no engine can make it."""
+    """Return the shape that most samples have. Raises :class:`UnsupportedError` if no engine can make it."""
     looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
     if 2 * looks.total() > len(trials):
-        raise Refused(
+        raise UnsupportedError(
             f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})", "looks-at-values"
         )
     kinds = [(trial.shape, modes_of(trial.sample)) for trial in trials]
@@ -201,19 +205,21 @@ def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
     shape, modes = kind
     if not shape.slots:
         hints = [trial.run.hint for trial in trials if trial.run.hint]
-        raise Refused(
+        raise UnsupportedError(
             hints[0] if hints else "no image in its samples comes from transforms that it holds", "own-pixels"
         )
     if 2 * count <= len(trials):
         several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
-        raise Refused(
+        raise UnsupportedError(
             "its samples do not all have the same form and the same transforms"
             if len(several) < 2
             else f"its images have several modes: {', '.join(several)}",
             "unlike-samples",
         )
     if len(modes) > 1:
-        raise Refused(f"the images of one sample have several modes: {', '.join(sorted(modes))}", "unlike-samples")
+        raise UnsupportedError(
+            f"the images of one sample have several modes: {', '.join(sorted(modes))}", "unlike-samples"
+        )
     example = trials[kinds.index(kind)]
     shape.check(example.sample)
     return shape, example
@@ -223,22 +229,22 @@ _OWN_SEEDS = "it sets the state of a random generator before its transforms draw
 
 
 def _refuse_resets(ds: Any, chains: Chains) -> None:
-    """Raise :class:`Refused` if code that resets a random generator may run before a transform that draws. Trials need
-    not have shown this."""
+    """Raise :class:`UnsupportedError` if code that resets a random generator may run before a transform that draws.
+    Trials need not have shown this."""
     resets = calls_reached(ds) & RESETS
     if resets and chains.may_draw():
-        raise Refused(f"{_OWN_SEEDS} ({', '.join(sorted(resets))})", "own-seeds")
+        raise UnsupportedError(f"{_OWN_SEEDS} ({', '.join(sorted(resets))})", "own-seeds")
 
 
 def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
-    """Raise :class:`Refused` if generators were in the same state before two transforms drew."""
+    """Raise :class:`UnsupportedError` if generators were in the same state before two transforms drew."""
     why = _OWN_SEEDS
     for one, two in trials:
         for states in (one.run.noticed, two.run.noticed):
             if any(len({*of}) < len(of) for of in zip(*states, strict=True)):
-                raise Refused(why, "own-seeds")
+                raise UnsupportedError(why, "own-seeds")
         if any(a == b for at in zip(one.run.noticed, two.run.noticed, strict=False) for a, b in zip(*at, strict=True)):
-            raise Refused(why, "own-seeds")
+            raise UnsupportedError(why, "own-seeds")
 
 
 # ---- comparison with torch's results
@@ -258,7 +264,7 @@ def _compare(
     compared: Compared,
     more: Callable[[Trial], list[Trial]],
 ) -> None:
-    """Raise :class:`Refused` if the script's own transforms, run on a copy, make other samples than stand-ins do.
+    """Raise :class:`UnsupportedError` if the script's own transforms, run on a copy, make different samples.
 
     Args:
         more: makes further attempts at a sample.
@@ -272,12 +278,12 @@ def _compare(
                 sample = true[one.index]
             except Exception as e:
                 pass_on(e)
-                raise Refused(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
+                raise UnsupportedError(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
         wrong = _difference(sample, [one.sample, two.sample], compared)
         if wrong is not None and compared != "pixels":
             wrong = _difference(sample, [each.sample for each in (one, two, *more(one))], compared)
         if wrong is not None:
-            raise Refused(f"with stand-ins its code makes a different sample {one.index}: {wrong}", "differs")
+            raise UnsupportedError(f"with stand-ins its code makes a different sample {one.index}: {wrong}", "differs")
 
 
 def _difference(true: Any, made: list[Any], compared: Compared) -> str | None:

@@ -22,7 +22,7 @@ from ..transforms.ops.returned import Returned
 from .code import is_full
 from .isolation import Isolated
 from .reach import RESETS, calls_reached
-from .same_names import Refused
+from .same_names import UnsupportedError
 
 __all__ = ["Chain", "Failed", "are_alike", "given", "returned"]
 
@@ -55,7 +55,7 @@ def given(before: Sequence[Callable[[Any], Any]], channels: int, size: tuple[int
     try:
         with Isolated(*before) as isolated:
             return _tried(lambda image: image, isolated.made, channels, size or _TRIED[0], 0)[0][0]
-    except (Failed, Refused):
+    except (Failed, UnsupportedError):
         return ""
 
 
@@ -71,11 +71,11 @@ def returned(
 
     Raises:
         Failed: one of them raised.
-        Refused: what it returns depends on the image or cannot be a row of an engine's batch, or it seeds random
-        generators, from which transforms draw.
+        UnsupportedError: what it returns depends on the image or cannot be a row of an engine's batch, or it seeds
+            random generators, from which transforms draw.
     """
     if resets := calls_reached(function) & RESETS:
-        raise Refused(f"it sets the state of a random generator ({', '.join(sorted(resets))})", "own-seeds")
+        raise UnsupportedError(f"it sets the state of a random generator ({', '.join(sorted(resets))})", "own-seeds")
     with Isolated(function, *before) as isolated:
         function, *before = isolated.made
         first_size, other_size = (size,) * 2 if size else _TRIED
@@ -94,7 +94,7 @@ def returned(
     if len(with_size) == 1 and "H" in (form := with_size.pop())[1]:
         return _returned(*form)
     both = " and ".join(f"{_text(*made)} from {_text(*given)}" for given, made in seen)
-    raise Refused(
+    raise UnsupportedError(
         f"what it returns depends on the image: {both}; put a Resize or a crop of fixed size before it", "varying-size"
     )
 
@@ -103,7 +103,7 @@ def _returned(type_: str, shape: tuple[Any, ...]) -> Returned:
     try:
         return Returned.of(_text(type_, shape))
     except ConfigError:
-        raise Refused(
+        raise UnsupportedError(
             f"it returns {_text(type_, shape)}, and engines have tensors of uint8, float16 and float32, and PIL images "
             "of mode RGB and L",
             "varying-size",

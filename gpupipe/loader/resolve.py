@@ -20,7 +20,7 @@ from ..interop.classes import exact_name, shown
 from ..interop.huggingface import Originals
 from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
-from ..interop.same_names import Refused
+from ..interop.same_names import UnsupportedError
 from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
 from ..reading.kept import DecodedCache
@@ -232,7 +232,7 @@ def _try_functions(dataset: Dataset) -> None:
             try_functions(isolated.made[0], size)
     except PipelineError as e:
         raise NotNative([Reason(str(e), "own-function")], e) from None
-    except Refused:
+    except UnsupportedError:
         return  # the first batch tries what cannot be copied
 
 

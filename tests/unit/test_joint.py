@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 from gpupipe.errors import TranslationError
 from gpupipe.interop.chains import Chains
-from gpupipe.interop.pending import PendingImage, PendingTensor, Run, running
+from gpupipe.interop.pending import PendingImage, PendingTensor, SampleCall, running
 from gpupipe.interop.standing import Standing
 from gpupipe.kernels.moving import Moves
 
@@ -45,7 +45,7 @@ def target() -> dict[str, Any]:
 
 def ours(transform: Any, *given: Any, trial: bool = True) -> Any:
     """What a Dataset gets from a transform in an epoch, or in a trial; raises what it falls back for."""
-    run = Run(Chains([transform]), 3, 1, 7, notice=list if trial else None)
+    run = SampleCall(Chains([transform]), 3, 1, 7, notice=list if trial else None)
     with running(run), suppress(TypeError, ValueError, IndexError):  # torchvision's own errors for what is refused
         made = Standing(transform, 0)(*given)
     if run.failure is not None:
@@ -129,7 +129,7 @@ def test_a_mask_stays_with_its_image(transform: Any) -> None:
     steps = v2.Compose([v2.ToImage(), transform])
     different = set()
     for key in range(8):
-        run = Run(Chains([steps]), 3, 1, key)
+        run = SampleCall(Chains([steps]), 3, 1, key)
         with running(run):
             moved, mask = Standing(steps, 0)(places, tv_tensors.Mask(columns + 1))
         assert run.failure is None

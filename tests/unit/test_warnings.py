@@ -21,13 +21,13 @@ import gpupipe
 from gpupipe import DataLoader, FallbackWarning, GpupipeWarning
 from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.interop import translate_dataset
-from gpupipe.interop.same_names import Refused
+from gpupipe.interop.same_names import UnsupportedError
 from gpupipe.loader.resolve import NotNative
 from gpupipe.reasons import ADVICE, Reason, sentence
 
 PACKAGE = Path(gpupipe.__file__).parent
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "warnings.md"
-CODE_AT = {"Refused": 1, "Reason": 1, "_refuse": 2}
+CODE_AT = {"UnsupportedError": 1, "Reason": 1, "_refuse": 2}
 """By the name of what is called: the argument that is a code."""
 
 
@@ -65,12 +65,15 @@ def test_every_reason_has_a_code_of_the_table() -> None:
 
 
 def test_a_reason_without_a_code_is_seen() -> None:
-    assert list(codes("raise Refused('why')\nReason('why', 'views')\nReason('why', e.code)\nReason('a', b)")) == [
+    source = "raise UnsupportedError('why')\nReason('why', 'views')\nReason('why', e.code)\nReason('a', b)"
+    assert list(codes(source)) == [
         (1, ""), (2, "views"), (4, ""),
     ]  # fmt: skip
     with pytest.raises(ValueError, match="'vews' is not a code"):
         Reason("why", "vews")
-    assert Refused("why").code == "other" and NotNative(["why"]).code == TranslationError("why").code == "other"
+    assert (
+        UnsupportedError("why").code == "other" and NotNative(["why"]).code == TranslationError("why").code == "other"
+    )
 
 
 def test_reasons_of_one_code_are_one_part() -> None:
