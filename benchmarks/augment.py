@@ -12,6 +12,7 @@ and their median.
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def seconds(work: Callable[[], Any], repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1, help="of torch, within each of its functions")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -54,19 +55,20 @@ def main() -> None:
     results = {}
     for name, ((count, height, width), transforms) in CASES.items():
         batch = torch.randint(256, (count, 3, height, width), dtype=torch.uint8)
-        pipeline = v2.Compose(transforms)
+        pipeline, steps = v2.Compose(transforms), itertools.count()
 
         def theirs(batch: Any = batch, pipeline: Any = pipeline) -> Any:
             return torch.stack([pipeline(image) for image in batch])
 
-        def ours(batch: Any = batch, pipeline: Any = pipeline) -> Any:
-            return gpupipe.augment(batch, pipeline, seed=0, step=0)
+        def ours(batch: Any = batch, pipeline: Any = pipeline, steps: Any = steps) -> Any:
+            return gpupipe.augment(batch, pipeline, seed=0, step=next(steps))
 
         assert ours().shape == theirs().shape
         pairs = [(seconds(theirs, 2), seconds(ours, 2)) for _ in range(arguments.rounds)]
-        ratio = statistics.median(b / a for a, b in pairs)
+        ratios = [b / a for a, b in pairs]
+        ratio = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
         a, b = (statistics.median(times) * 1000 for times in zip(*pairs, strict=True))
-        table.row(name, f"{count} x 3 x {height} x {width}", f"{a:.1f}", f"{b:.1f}", f"{ratio:.2f}")
+        table.row(name, f"{count} x 3 x {height} x {width}", f"{a:.1f}", f"{b:.1f}", f"{ratio['median']:.2f}")
         results[name] = {"batch": [count, 3, height, width], "torchvision_ms": a, "gpupipe_ms": b, "ratio": ratio}
     save("augment_cpu", {**heading(__doc__, arguments), "cases": results})
 

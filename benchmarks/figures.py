@@ -125,6 +125,25 @@ def kept(result: dict[str, Any]) -> str:
     return text + candidates(result, "relative to no cache", "to_plain")
 
 
+def augmented(result: dict[str, Any]) -> str:
+    s = result["settings"]
+    text = (
+        "**Augmenting a batch in memory**, `gpupipe.augment` relative to torchvision's transforms called for one image "
+        f"after the other; {s['threads']} thread, medians of {s['rounds']} rounds ({machine(result)}).\n\n"
+    )
+    rows = [
+        [
+            name,
+            " x ".join(map(str, c["batch"])),
+            f"{c['torchvision_ms']:.1f}",
+            f"{c['gpupipe_ms']:.1f}",
+            ratio(c["ratio"]),
+        ]
+        for name, c in result["cases"].items()
+    ]
+    return text + table(["transforms", "batch", "torchvision, ms", "gpupipe, ms", "relative time"], rows)
+
+
 def sliceable(result: dict[str, Any]) -> str:
     rows = [
         speed_row(name, c, c["to_untouched"], c.get("to_torchvision"))
@@ -465,6 +484,7 @@ def figures() -> str:
         "faults",
         "soak",
         "interrupts",
+        "augment_cpu",
         "fuzz_decoders",
         "strict",
     )
@@ -478,6 +498,7 @@ def figures() -> str:
         "scaled_cpu": scaled,
         "video_clips_cpu": clips,
         "recorded_clips_cpu": clips,
+        "augment_cpu": augmented,
         "fuzz_decoders": decoders,
     }
     parts += [show(r) for name, show in shown.items() if (r := results[name])]

@@ -54,6 +54,7 @@ class MovedTargets:
     def __init__(self, transforms: Any, ops: Sequence[Op], count: int, size: tuple[int, int]):
         self._transforms, self._ops, self._count, self._size = transforms, ops, count, size
         self._moves: dict[int, Moves] = {}
+        self._check_types()
 
     def moved(self, part: Any, row: int | None = None) -> Any:
         """Move the targets in a part of the batch, or of image ``row``.
@@ -96,7 +97,7 @@ class MovedTargets:
 
     def _mask(self, mask: Tensor, row: int) -> Tensor:
         made = self._moves_of(row).mask(mask.cpu().numpy(), fill=self._fills)
-        return torch.from_numpy(made).to(mask.device)
+        return torch.from_numpy(made).to(mask.device, self._mask_type or mask.dtype)
 
     def _moves_of(self, row: int) -> Moves:
         if row not in self._moves:
@@ -108,14 +109,45 @@ class MovedTargets:
     @cached_property
     def _fills(self) -> list[float]:
         """The value of mask pixels outside the image, for each op."""
-        for transform in _flat(self._transforms):
-            for name in ("fill", "dtype"):
-                if isinstance(value := getattr(transform, name, None), dict):
-                    raise ConfigError(f"augment: {name}={value!r} by type is not supported for batches with masks")
+        transforms = list(_flat(self._transforms))
+        if any(isinstance(getattr(transform, "fill", None), dict) for transform in transforms):
+            values = [_of_masks(transform.fill) for transform in transforms if hasattr(transform, "fill")]
+            values += [0.0 for transform in transforms if type(transform).__name__ == "CenterCrop"]
+            if any(value != values[0] for value in values) or isinstance(values[0], (list, tuple)):
+                raise ConfigError(f"augment: the transforms fill masks with {values}, but masks need one value for all")
+            return [float(values[0] or 0)] * len(self._ops)
         fills = [set(getattr(op, "fill", None) or (0.0,)) for op in self._ops]
         if several := next((fill for fill in fills if len(fill) > 1), None):
             raise ConfigError(f"augment: fill={sorted(several)} has a value for each channel, but masks need one value")
         return [fill.pop() for fill in fills]
+
+    def _check_types(self) -> None:
+        """Raise :class:`ConfigError` if a transform changes the type of anything but images and masks."""
+        for wanted in self._dtypes:
+            if any(dtype is not None for kind, dtype in wanted.items() if kind not in ("Image", "Mask", "Tensor")):
+                raise ConfigError(f"augment: dtype={wanted!r} is for more than images and masks; convert these later")
+
+    @property
+    def _mask_type(self) -> torch.dtype | None:
+        return next((wanted["Mask"] for wanted in reversed(self._dtypes) if wanted.get("Mask") is not None), None)
+
+    @cached_property
+    def _dtypes(self) -> list[dict[str, Any]]:
+        """Data types by the name of a class, of each transform that has such."""
+        found = [getattr(transform, "dtype", None) for transform in _flat(self._transforms)]
+        return [_by_name(each) for each in found if isinstance(each, dict)]
+
+
+def _of_masks(fill: Any) -> Any:
+    if not isinstance(fill, dict):
+        return fill or 0.0
+    by_name = _by_name(fill)
+    return by_name.get("Mask", by_name.get("others")) or 0.0
+
+
+def _by_name(values: dict[Any, Any]) -> dict[str, Any]:
+    """Return values by the name of a class, or by ``"others"``."""
+    return {str(getattr(kind, "__name__", kind)): value for kind, value in values.items()}
 
 
 def _flat(transforms: Any) -> Iterator[Any]:

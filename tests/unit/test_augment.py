@@ -174,6 +174,24 @@ def test_targets_move_with_their_images() -> None:
     assert torch.equal(images, x.flip(-1)) and all(torch.equal(point, F.horizontal_flip(points[0])) for point in moved)
 
 
+def test_masks_have_values_and_types_of_their_own() -> None:
+    masks = tv_tensors.Mask(BYTES[:, :1])
+    transforms = v2.Compose(
+        [
+            v2.RandomCrop(60, padding=20, fill={tv_tensors.Mask: 255, "others": 0}),
+            v2.ToDtype({torch.Tensor: torch.float32, tv_tensors.Mask: torch.int64, "others": None}, scale=True),
+        ]
+    )
+    images, moved = augment((BYTES, masks), transforms, seed=0, step=0)
+    inside = torch.from_numpy(np.asarray(moved) != 255).expand_as(images) & (images > 0)
+    assert moved.dtype == torch.int64 and bool((moved == 255).any()) and type(moved) is tv_tensors.Mask
+    assert torch.equal(
+        images[:, :1].mul(255).round().long()[inside[:, :1]], moved.as_subclass(torch.Tensor)[inside[:, :1]]
+    )
+    images, moved = augment((BYTES, masks), v2.Pad(2, fill=7), seed=0, step=0)
+    assert torch.equal(images[:, :1], moved) and int(moved[0, 0, 0, 0]) == 7
+
+
 @pytest.mark.parametrize(
     ("batch", "transforms", "error", "why"),
     [
@@ -187,7 +205,14 @@ def test_targets_move_with_their_images() -> None:
         ((BYTES, tv_tensors.Image(BYTES)), [], ConfigError, "only the first tensor is augmented"),
         ((BYTES, tv_tensors.Mask(BYTES[0])), [], ConfigError, "give a list with one for each"),
         ((BYTES, [tv_tensors.Mask(BYTES[0, :, :9])] * B), [], PipelineError, "does not fit its image"),
-        ((BYTES, tv_tensors.Mask(BYTES[:, 0])), [v2.Pad(2, fill={"others": 3})], ConfigError, "by type"),
+        (
+            (BYTES, tv_tensors.Mask(BYTES[:, 0])),
+            [v2.Pad(2, fill={"others": 3}), v2.CenterCrop(9)],
+            ConfigError,
+            "one value",
+        ),
+        ((BYTES, tv_tensors.Mask(BYTES[:, 0])), [v2.Pad(2, fill=[1, 2, 3])], ConfigError, "a value for each channel"),
+        ((FLOATS, None), [v2.ToDtype({"others": torch.float32})], ConfigError, "convert these later"),
         ((BYTES, tv_tensors.Mask(BYTES[:, 0])), [v2.FiveCrop(20)], ConfigError, "several views"),
     ],
 )
