@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from .ops.op import F64, I64
 
-__all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Range", "Space", "SubPolicy"]
+__all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Magnitudes", "Space", "SubPolicy"]
 
-Range = Callable[[int, I64], F64] | None
+Magnitudes = Callable[[int, I64], F64] | None
 """Function from (bins, sizes i64[B, 2]) to magnitudes f64[B, bins], or f64[1, bins] if sizes do not matter. ``None``
 for operations without a magnitude."""
-Space = dict[str, tuple[Range, bool]]
+Space = dict[str, tuple[Magnitudes, bool]]
 """Operations by name, in the order of their indices: (magnitudes, whether half of them are negative)."""
 SubPolicy = tuple[tuple[str, float, int | None], tuple[str, float, int | None]]
 """Two steps, each (operation, probability, index of one of ten magnitudes)."""
@@ -37,23 +37,23 @@ def _steps(end: npt.ArrayLike, bins: int, start: float = 0.0) -> F64:
     return np.asarray(values.astype(np.float64))
 
 
-def _up_to(end: float) -> Range:
+def _up_to(end: float) -> Magnitudes:
     return lambda bins, sizes: _steps(end, bins)
 
 
-def _of_width(share: float) -> Range:
+def _of_width(share: float) -> Magnitudes:
     return lambda bins, sizes: _steps(share * sizes[:, 1], bins)
 
 
-def _of_height(share: float) -> Range:
+def _of_height(share: float) -> Magnitudes:
     return lambda bins, sizes: _steps(share * sizes[:, 0], bins)
 
 
-def _third(axis: int) -> Range:
+def _third(axis: int) -> Magnitudes:
     return lambda bins, sizes: _steps(sizes[:, axis] / 3.0, bins)
 
 
-def _bits(most: int, less: int) -> Range:
+def _bits(most: int, less: int) -> Magnitudes:
     """Return bits from ``most`` down to ``most - less``, computed in float32 and rounded, halves to even."""
 
     def bits(bins: int, sizes: I64) -> F64:
@@ -68,7 +68,7 @@ def _down(bins: int, sizes: I64) -> F64:
     return _steps(0.0, bins, start=1.0)
 
 
-def _space(shear: float, x: Range, y: Range, rotate: float, enhance: float, bits: Range) -> Space:
+def _space(shear: float, x: Magnitudes, y: Magnitudes, rotate: float, enhance: float, bits: Magnitudes) -> Space:
     return {
         "ShearX": (_up_to(shear), True),
         "ShearY": (_up_to(shear), True),

@@ -19,15 +19,15 @@ from .transform import Images, Ops, Transform
 
 __all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
 
-Range = tuple[float, float] | None
+Bounds = tuple[float, float] | None
 
-Strength: TypeAlias = Converted[float | Sequence[float] | None, Range]
+Strength: TypeAlias = Converted[float | Sequence[float] | None, Bounds]
 
 
-def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str], Range]:
+def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str], Bounds]:
     """Return a converter from an argument to (low, high), or to ``None`` if the argument changes nothing."""
 
-    def convert(value: Any, what: str) -> Range:
+    def convert(value: Any, what: str) -> Bounds:
         if value is None:
             return None
         if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
@@ -87,7 +87,7 @@ class ColorJitter(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         color = images.channels == 3
-        ranges: list[tuple[Any, Range]] = [
+        ranges: list[tuple[Any, Bounds]] = [
             (ops.Brightness, self.brightness),
             (ops.Contrast, self.contrast),
             (ops.Saturation, self.saturation if color else None),

@@ -204,10 +204,10 @@ class ColoursFirst(Joint):
 
     def __init__(self, root: Path):
         super().__init__(root, RANDOM)
-        self.colours = v2.ColorJitter(brightness=(0.99, 1.01))
+        self.colors = v2.ColorJitter(brightness=(0.99, 1.01))
 
     def __getitem__(self, i: int) -> Any:
-        return self.transform(self.colours(self.open(i)), columns())
+        return self.transform(self.colors(self.open(i)), columns())
 
 
 @case(lambda epochs: [[images.shape[1:], masks.max() < WIDTH] for epoch in epochs for images, masks in epoch])
