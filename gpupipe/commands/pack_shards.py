@@ -22,6 +22,7 @@ from ..formats.base import Unpacked
 from ..pack.columns import Column, carry
 from ..pack.conversion import Conversion
 from ..pack.formats import Format
+from ..pack.images import Reencoded
 from ..pack.journal import NAME, Journal
 from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
 from ..pack.unpack import Unpacking
@@ -93,6 +94,7 @@ def _run(
                 [it.index for it in bad],
                 format.writer.arrange,
                 format.writer.key_of,
+                isinstance(form, Reencoded) and (form.side is not None or form.upright),
                 progress,
             )
         job = Job(dataset, form, format, destination, carried)

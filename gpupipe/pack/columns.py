@@ -79,6 +79,14 @@ class Carried:
                 key, *row = json.loads(values.read(int(offsets[index + 1] - offsets[index])), object_hook=_restored)
                 yield key, [column.value(row[at]) for column, at in self._places]
 
+    def sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """i64[N]: about the bytes of the key and the columns of samples."""
+        if not self.stored:
+            return np.zeros(len(indices), np.int64)
+        offsets = np.memmap(os.path.join(self.folder, "offsets"), np.int64, "r")
+        found: npt.NDArray[np.int64] = offsets[indices + 1] - offsets[indices]
+        return found
+
     def is_repeated(self, index: int) -> bool:
         """Return whether another sample has the key of this one."""
         at = int(np.searchsorted(self.repeated, index))
@@ -104,12 +112,19 @@ class _Kinds:
         self._seen: set[str] = set()
         self._shape: tuple[int, ...] | None = None
         self._dtype: Any = None
+        self._equal = np.ones(2, np.bool_)
 
-    def add(self, value: Any) -> Any:
-        """Return the value as it is stored, or ``None`` if there is none or it cannot be stored."""
+    def add(self, value: Any, of: npt.NDArray[np.int32]) -> Any:
+        """Return the value as it is stored, or ``None`` if there is none or it cannot be stored.
+
+        Args:
+            of: i32[2], height and width of the image.
+        """
         if self.problem or value is None:
             return None
         self.present += 1
+        if self._equal.any():
+            self._equal &= of == value if isinstance(value, (int, np.integer)) else np.False_
         if isinstance(value, np.generic):
             value = value.item()
         if isinstance(value, list):
@@ -125,6 +140,11 @@ class _Kinds:
             return None
         self._seen.add(kind)
         return value
+
+    @property
+    def is_size(self) -> bool:
+        """Whether all values are the heights of the images, or all are the widths."""
+        return bool(self.present and self._equal.any())
 
     def _kind(self, value: Any) -> tuple[str, int]:
         """(kind, bytes)"""
@@ -174,6 +194,7 @@ def carry(
     bad: Sequence[int],
     arrange: Callable[[Sequence[Column], bool], tuple[list[Column], list[tuple[str, str]]]],
     key_of: Callable[[str], str],
+    resized: bool,
     progress: Callable[[int], None],
 ) -> Carried:
     """Read columns and keys of every sample into a file of ``folder``.
@@ -183,6 +204,7 @@ def carry(
         bad: samples that are not packed.
         arrange: gives the columns of a source, which may be an archive, their names in shards: (columns, left out).
         key_of: gives a key in the source its form in shards.
+        resized: whether images change their sizes. Columns with the sizes are then left out, unless they are wanted.
 
     Raises:
         ConfigError: a column that was named does not exist, or cannot be stored.
@@ -204,7 +226,7 @@ def carry(
     has_key = KEY in counts
     kinds = [_Kinds(name) for name in usable]
     digest, missing = xxhash.xxh3_128(), [0] * len(kinds)
-    spoiled, hashes = {*bad}, np.zeros(len(dataset), np.uint64)
+    spoiled, hashes, sizes = {*bad}, np.zeros(len(dataset), np.uint64), dataset.sizes
     rows = source.values_of((*usable, *((KEY,) if has_key else ()))) if usable or has_key else iter(())
     with (
         open(os.path.join(folder, "values"), "wb") as values,
@@ -220,7 +242,7 @@ def carry(
                 missing = [count + 1 for count in missing]
                 row = [None] * len(usable)
             else:
-                row = [kind.add(value) for kind, value in zip(kinds, row, strict=True)]
+                row = [kind.add(value, sizes[index]) for kind, value in zip(kinds, row, strict=True)]
                 hashes[index] = xxhash.xxh3_64_intdigest(key_of(key).encode())
             line = json.dumps([key, *row], default=_encoded).encode()
             digest.update(line)
@@ -236,6 +258,8 @@ def carry(
             kind.problem = "values that cannot be read"
         if not kind.problem and not kind.present:
             kind.problem = "no sample has a value"
+        if resized and wanted is None and kind.is_size:
+            kind.problem = "it is the size before resizing; --columns copies it"
         if kind.problem:
             left_out.append((kind.name, kind.problem))
         columns.append(kind.column() if not kind.problem else Column(kind.name, ""))

@@ -100,6 +100,11 @@ class ShardWriter(ABC):
             kind, note = ("json", "as JSON texts") if ragged or column.kind == "json" else (column.kind, "")
             yield replace(column, kind=kind, stored=column.name, note=note)
 
+    @staticmethod
+    def overhead(columns: Sequence[Column]) -> int:
+        """Return the approximate number of bytes that columns take in a sample in addition to their values."""
+        return 8 * len(columns)
+
     @classmethod
     def as_read(cls, column: Column, value: Any) -> Any:
         """Return what ``columns=`` reads for a value."""
@@ -162,6 +167,10 @@ class TarWriter(ShardWriter):
             else:
                 note = "as JSON texts" if column.kind == "json" else ""
                 yield replace(column, stored=f"json:{name.removeprefix('json:')}", note=note)
+
+    @staticmethod
+    def overhead(columns: Sequence[Column]) -> int:
+        return 768 * len({column.stored.partition(":")[0] for column in columns})  # a header, and half a block
 
     def refuses(self, format: str) -> str:
         if format in _EXTENSIONS:
@@ -372,7 +381,7 @@ class Format:
     raw: Raw
     """Format for plain pixels, which the usual readers decode."""
     overhead: int
-    """Approximate number of bytes that a sample takes in addition to its image."""
+    """Approximate number of bytes that a sample takes in addition to its image and its columns."""
     labels_file: bool
     """Whether the class names are in a file next to the shards."""
     open: Callable[[str], EncodedImages]

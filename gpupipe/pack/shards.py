@@ -160,7 +160,8 @@ def plan_shards(
 
 def _weights(job: Job, indices: I64) -> tuple[int, I64]:
     """(approximate bytes of all shards; i64[N]: share of each sample)"""
-    form, more = job.form, job.format.overhead
+    form, columns = job.form, job.carried.stored
+    more = job.carried.sizes(indices) + job.format.overhead + job.format.writer.overhead(columns)
     if not isinstance(form, Reencoded):
         weights = job.dataset.file_sizes[indices] + more
     elif form.side is None:
@@ -169,7 +170,7 @@ def _weights(job: Job, indices: I64) -> tuple[int, I64]:
         some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
         files = [data for data in read(job.dataset, some) if isinstance(data, bytes)]
         made = [len(m) if isinstance(m := form(f), bytes) else len(f) for f in files]
-        weights = np.full(len(indices), int(np.mean(made or [0])) + more, np.int64)
+        weights = int(np.mean(made or [0])) + more
     return int(weights.sum()), weights
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from command_line import error, gpupipe
+from PIL import Image
 from support import write_photos
 
 from gpupipe import datasets
@@ -318,3 +319,35 @@ def test_damaged_columns_are_found(images: list[bytes], tmp_path: Path, monkeypa
     monkeypatch.setattr(writer, "add", lambda self, record: add(self, record._replace(key=record.key + "x")))
     given, _ = write_parquet(images, tmp_path)
     assert "is read as other columns than were written" in error("pack", given, tmp_path / "out", "--format", "parquet")
+
+
+def test_sizes_of_images_are_left_out_if_they_change(tmp_path: Path) -> None:
+    images = []
+    for i in range(N):
+        out = io.BytesIO()
+        Image.new("RGB", (90 + i, 60 + 2 * i)).save(out, "JPEG")
+        images.append(out.getvalue())
+    rows = [
+        {"image": images[i], "label": 1, "h": 60 + 2 * i, "image/width": 90 + i, "n": 90 + (i > 1)} for i in range(N)
+    ]
+    (tmp_path / "a.tfrecord").write_bytes(tfrecord(*map(example, rows)))
+    shown = gpupipe("pack", tmp_path / "a.tfrecord", tmp_path / "same", "--format", "parquet").stdout
+    assert "columns h, image/width, n" in " ".join(shown.split()) and "not copied" not in shown
+    options = ("--format", "parquet", "--resize", 32)
+    shown = " ".join(gpupipe("pack", tmp_path / "a.tfrecord", tmp_path / "small", *options).stdout.split())
+    assert (
+        "columns n" in shown and "not copied h: it is the size before resizing" in shown and "; image/width:" in shown
+    )
+    gpupipe("pack", tmp_path / "a.tfrecord", tmp_path / "named", *options, "--columns", "h,n")
+    kept = datasets.Parquet(tmp_path / "named", columns=["h", "n"]).columns["h"].of(np.arange(N))
+    assert [*kept] == [60 + 2 * i for i in range(N)]
+
+
+@pytest.mark.parametrize("format", OPEN)
+def test_the_sizes_of_shards_count_columns(format: str, images: list[bytes], tmp_path: Path) -> None:
+    rows = [{"image": images[0], "label": 1, "text": b"x" * 40_000, "more": b"y" * (i % 3)} for i in range(24)]
+    (tmp_path / "a.tfrecord").write_bytes(tfrecord(*map(example, rows)))
+    options = ("--format", format, "--shard-bytes", "200kB", "--num-workers", 1)
+    gpupipe("pack", tmp_path / "a.tfrecord", tmp_path / "out", *options)
+    sizes = [path.stat().st_size for path in (tmp_path / "out").iterdir() if path.name.startswith("train-")]
+    assert len(sizes) > 4 and max(sizes) < 220_000 and np.mean(sizes) > 140_000
