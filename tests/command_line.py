@@ -21,5 +21,6 @@ def error(*arguments: object) -> str:
     """The message of a command that must fail, which is readable: one line, and no traceback."""
     result = gpupipe(*arguments, code=2)
     assert result.stdout == ""
-    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
+    lines = [line for line in result.stderr.splitlines(keepends=True) if not line.startswith("gpupipe: ")]  # progress
+    assert len(lines) == 1 and lines[0].startswith("error: ") and lines[0].endswith("\n"), result.stderr
+    return lines[0]

@@ -287,7 +287,7 @@ def test_some_columns_or_none(images: list[bytes], tmp_path: Path) -> None:
     )
     assert "--columns is for shards" in error("pack", given, tmp_path / "x", "--columns", "caption")
     out = tmp_path / "out-width,good"
-    assert "was begun with columns" in error("pack", given, out, "--format", "parquet", "--columns", "good")
+    assert "was started with columns" in error("pack", given, out, "--format", "parquet", "--columns", "good")
     assert (out / NAME).exists()
 
 

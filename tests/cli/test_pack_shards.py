@@ -392,14 +392,14 @@ def test_nothing_is_overwritten(
     folder = packed["webdataset"]
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     for options, message in (
-        (("--format", "tfrecord", "--shards", 3), "format: webdataset, and this would be format: tfrecord"),
-        (("--format", "webdataset", "--shards", 2), "shards: 3, and this would be shards: 2"),
+        (("--format", "tfrecord", "--shards", 3), "format: webdataset, but this run has format: tfrecord"),
+        (("--format", "webdataset", "--shards", 2), "shards: 3, but this run has shards: 2"),
         (
             ("--format", "webdataset", "--resize", 64, "--shards", 3),
-            "form: as they are, and this would be form:",
+            "form: as they are, but this run has form:",
         ),
-        (("--format", "webdataset", "--shards", 3, "--split", "val"), "split: train, and this would be split: val"),
-        (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, and this would be order: shuffled"),
+        (("--format", "webdataset", "--shards", 3, "--split", "val"), "split: train, but this run has split: val"),
+        (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, but this run has order: shuffled"),
     ):
         assert message in error("pack", data, folder, *options)
     monkeypatch.setenv("PATH", str(FakeJpegtran(tmp_path / "bin").folder), prepend=os.pathsep)
@@ -413,7 +413,7 @@ def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
     root = make_photos(tmp_path / "data", classes=2, per_class=2, sizes=((40, 50),))
     pack(root, tmp_path / "out", "--format", "webdataset")
     (root / "class01" / "new.jpg").write_bytes(next(root.glob("class00/*.jpg")).read_bytes())
-    assert "was begun with samples" in error("pack", root, tmp_path / "out", "--format", "webdataset")
+    assert "was started with samples" in error("pack", root, tmp_path / "out", "--format", "webdataset")
 
 
 def test_samples_without_labels(data: Path, tmp_path: Path) -> None:
