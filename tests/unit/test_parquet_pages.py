@@ -225,6 +225,11 @@ class TestLimits:
         with pytest.raises(DatasetError, match=says):
             Parquet(tmp_path / "old.parquet")
 
+    def test_a_truth_value_is_no_number(self) -> None:
+        page = parquet_pages._Page(0, {5: {1: True}}, 7, 0, 0)
+        with pytest.raises(ValueError, match="the page at byte 7 is damaged"):
+            parquet_pages._number(page, 5, 1)
+
     @pytest.mark.parametrize(
         ("field", "value", "says"),
         [
