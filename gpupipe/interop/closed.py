@@ -23,7 +23,7 @@ from .code import codes_of
 from .draws import FUNCTIONS
 from .marks import is_transform
 
-__all__ = ["Open", "Outside", "outside"]
+__all__ = ["NotClosed", "Outside", "outside"]
 
 _LIBRARIES = ("PIL", "abc", "math", "numbers", "numpy", "random", "torch", "torchvision", "typing")
 _BUILTINS = frozenset(
@@ -45,7 +45,7 @@ _MOST = 1000
 """Largest number of things that code may reach."""
 
 
-class Open(Exception):
+class NotClosed(Exception):
     """User code can see something that may change unnoticed."""
 
 
@@ -64,7 +64,7 @@ class Outside:
         if any(value is other for other in self._done):
             return False
         if len(self._done) == _MOST:
-            raise Open("it reaches too many things")
+            raise NotClosed("it reaches too many things")
         self._done.append(value)
         return True
 
@@ -82,18 +82,18 @@ class Outside:
                 self.held(part)
         elif isinstance(value, (np.ndarray, torch.Tensor)):
             if value.nbytes > _LARGE or (isinstance(value, np.ndarray) and value.dtype.hasobject):
-                raise Open("it holds a large array")
+                raise NotClosed("it holds a large array")
         elif isinstance(value, (FunctionType, functools.partial, type, BuiltinFunctionType)):
             self.called(value)
         elif callable(value) and not isinstance(value, MethodType):
             self.instance(value)
         elif not (isinstance(value, (set, frozenset)) and not value):
-            raise Open(f"it holds a {type(value).__name__}")
+            raise NotClosed(f"it holds a {type(value).__name__}")
 
     def instance(self, value: Any) -> None:
         """Add an instance of a class of user code, or a module of torch's."""
         if not hasattr(value, "__dict__"):
-            raise Open(f"{type(value).__name__} has no __dict__ that shows what it holds")
+            raise NotClosed(f"{type(value).__name__} has no __dict__ that shows what it holds")
         self.of_type(type(value))
         for part in vars(value).values():
             self.held(part)
@@ -103,7 +103,7 @@ class Outside:
     def called(self, value: Any) -> None:
         if _is_of_library(value):
             if not _is_known(value):
-                raise Open(f"it uses {_module(value)}.{value.__name__}")
+                raise NotClosed(f"it uses {_module(value)}.{value.__name__}")
         elif isinstance(value, functools.partial):
             self.called(value.func)
             self.held([*value.args, *value.keywords.values()])
@@ -116,14 +116,14 @@ class Outside:
         elif isinstance(value, FunctionType):
             self.function(value)
         else:
-            raise Open(f"it calls {getattr(value, '__qualname__', value)}")
+            raise NotClosed(f"it calls {getattr(value, '__qualname__', value)}")
 
     def of_type(self, cls: type) -> None:
         if not self._is_new(cls):
             return
         if _is_of_library(cls):
             if not _is_known(cls):
-                raise Open(f"it has a {cls.__name__}")
+                raise NotClosed(f"it has a {cls.__name__}")
             return
         for base in cls.__mro__:
             if base is object or _is_of_library(base):
@@ -143,7 +143,7 @@ class Outside:
         elif isinstance(part, (*_CONSTANTS, tuple)):
             self.constant(part)
         elif name not in _OF_ANY_CLASS:
-            raise Open(f"its class has {name}")
+            raise NotClosed(f"its class has {name}")
 
     def _function_of(self, cls: type, name: str) -> None:
         found = getattr(cls, name, None)
@@ -170,11 +170,12 @@ class Outside:
         elif isinstance(value, (FunctionType, type, BuiltinFunctionType)) or _is_of_library(value):
             self.called(value)
         elif not isinstance(value, _CONSTANTS) and not is_transform(value):
-            raise Open(f"it reads a {type(value).__name__} from outside")
+            raise NotClosed(f"it reads a {type(value).__name__} from outside")
 
 
 def outside(function: Any) -> Outside:
-    """Return everything that a function or a callable object reaches. Raise :class:`Open` if not all of it is known."""
+    """Return everything that a function or a callable object reaches. Raise :class:`NotClosed` if some of it is
+    unknown."""
     found = Outside()
     if isinstance(function, (FunctionType, MethodType, functools.partial)):
         found.called(function)
@@ -230,11 +231,11 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
     for at, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):
-            raise Open(f"it assigns to the global variable {name}")
+            raise NotClosed(f"it assigns to the global variable {name}")
         if step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
-            raise Open(f"it assigns to {name}, which belongs to an enclosing function")
+            raise NotClosed(f"it assigns to {name}, which belongs to an enclosing function")
         if step.opname == "IMPORT_NAME":
-            raise Open(f"it imports {name} while it runs")
+            raise NotClosed(f"it imports {name} while it runs")
         if step.opname == "LOAD_GLOBAL":
             value = names.get(name, _MISSING)
             if value is _MISSING:
@@ -262,9 +263,9 @@ def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
         module, path = value, f"{path}.{name}"
         value = getattr(module, name, _MISSING)
         if value is _MISSING:
-            raise Open(f"there is no {path}")
+            raise NotClosed(f"there is no {path}")
     if isinstance(value, ModuleType):
-        raise Open(f"it passes on the module {path} itself")
+        raise NotClosed(f"it passes on the module {path} itself")
     yield value
 
 
@@ -272,11 +273,11 @@ def _content(cell: Any, name: str) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        raise Open(f"{name} has no value yet") from None
+        raise NotClosed(f"{name} has no value yet") from None
 
 
 def _check_builtin(name: str) -> None:
     value = getattr(builtins, name, _MISSING)
     is_error = isinstance(value, type) and issubclass(value, BaseException)
     if name not in _BUILTINS and not is_error:
-        raise Open(f"it uses {name}")
+        raise NotClosed(f"it uses {name}")

@@ -19,7 +19,7 @@ from ..global_rng import lent
 from ..reasons import Reason, about
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
-from .closed import Open
+from .closed import NotClosed
 from .huggingface import image_rows
 from .huggingface_rows import rows_one_by_one
 from .other_libraries import named_class
@@ -204,7 +204,7 @@ def _labels(ds: Any, labels: npt.NDArray[Any]) -> I64:
         return labels.astype(np.int64)
     try:
         check_pure(function)
-    except Open as e:
+    except NotClosed as e:
         _refuse(ds, f"its target_transform may return a different label each time: {e}", "target-transform")
     classes, which = np.unique(labels, return_inverse=True)
     with lent():

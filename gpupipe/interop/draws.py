@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "Draw", "TracedRun", "Unknown", "replaced", "replayed"]
+__all__ = ["FUNCTIONS", "Draw", "NotUnderstood", "TracedRun", "replaced", "replayed"]
 
 _MOST_DRAWS = 8
 _MOST_DECISIONS = 12
 _MOST_CHOICES = 16
 
 
-class Unknown(Exception):
+class NotUnderstood(Exception):
     """User code did something whose meaning is unknown."""
 
 
@@ -38,7 +38,7 @@ class TracedRun:
         self.ranges: list[tuple[float, float]] = []
         """Range [low, high) of the uniform number of each draw, as the decisions restrict it."""
         self.problem = ""
-        """Why the run cannot be understood. Stays set even if user code catches :class:`Unknown`."""
+        """Why the run cannot be understood. Stays set even if user code catches :class:`NotUnderstood`."""
 
     def draw(self) -> Draw:
         if len(self.ranges) == _MOST_DRAWS:
@@ -62,7 +62,7 @@ class TracedRun:
 
     def refuse(self, why: str) -> Any:
         self.problem = self.problem or why
-        raise Unknown(why)
+        raise NotUnderstood(why)
 
 
 def _number(value: Any) -> float | None:
@@ -156,19 +156,19 @@ def _between(low: Any, high: Any, u: Any) -> Any:
 def _one_of(values: Any, uniform: _Uniform) -> Any:
     n = len(values)
     if not 1 <= n <= _MOST_CHOICES:
-        raise Unknown(f"it chooses among {n} values")
+        raise NotUnderstood(f"it chooses among {n} values")
     u = uniform()
     return values[next((i for i in range(n - 1) if u < (i + 1) / n), n - 1)]
 
 
 def _only_one(size: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     if named or size not in ((), (1,), ((),), ((1,),), ([1],), (torch.Size([1]),)):
-        raise Unknown("it draws many numbers at once")
+        raise NotUnderstood("it draws many numbers at once")
 
 
 def _scalar(size: Any) -> None:
     if size is not None:
-        raise Unknown("it draws many numbers at once")
+        raise NotUnderstood("it draws many numbers at once")
 
 
 def _random(uniform: _Uniform) -> Any:
@@ -226,7 +226,7 @@ def _np_choice(uniform: _Uniform) -> Any:
 def _np_rand(uniform: _Uniform) -> Any:
     def rand(*size: Any) -> Any:
         if size:
-            raise Unknown("it draws many numbers at once")
+            raise NotUnderstood("it draws many numbers at once")
         return uniform()
 
     return rand
@@ -287,16 +287,16 @@ def replaced(changes: Mapping[tuple[Any, str], Any], namespaces: Iterable[dict[s
 
 @contextmanager
 def replayed(numbers: Iterable[float], namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
-    """Make the random functions return these uniform numbers, one per call. Raises :class:`Unknown` unless all are
-    taken."""
+    """Make the random functions return these uniform numbers, one per call. Raise :class:`NotUnderstood` if some are
+    left."""
     left = list(numbers)
 
     def uniform() -> float:
         if not left:
-            raise Unknown("it draws more numbers than before")
+            raise NotUnderstood("it draws more numbers than before")
         return left.pop(0)
 
     with replaced({place: make(uniform) for place, make in FUNCTIONS.items()}, namespaces):
         yield
     if left:
-        raise Unknown("it draws fewer numbers than before")
+        raise NotUnderstood("it draws fewer numbers than before")

@@ -24,13 +24,13 @@ from ..transforms import Grayscale, Transform
 from ..transforms.handwritten import HandWritten, Path, Step
 from ..transforms.lambda_ import name_of
 from ..transforms.transform import Images
-from .closed import Open, Outside, outside
-from .draws import TracedRun, Unknown, replayed
+from .closed import NotClosed, Outside, outside
+from .draws import NotUnderstood, TracedRun, replayed
 from .isolation import Isolated
 from .marks import marked_function
 from .recording import Mark
 from .same_names import UnsupportedError
-from .tracing import Held, Trace, TracedImage, TracedTensor, traces
+from .tracing import HeldTransform, Trace, TracedImage, TracedTensor, traces
 
 __all__ = ["PipelinePosition", "recognized"]
 
@@ -72,7 +72,7 @@ def recognized(function: Any, place: PipelinePosition) -> list[Transform] | None
             found = _recognized(function, place, outside(function))
             isolated.check()
             return found if drawn() == before else None
-    except (Open, Unknown, UnsupportedError, GpupipeError):
+    except (NotClosed, NotUnderstood, UnsupportedError, GpupipeError):
         return None
     except Exception:  # raised by a function that cannot work with a stand-in
         return None
@@ -109,7 +109,7 @@ def _written(paths: Sequence[Trace], draws: int, place: PipelinePosition) -> Ite
         where = tuple((k, low, high) for k, (low, high) in enumerate(path.ranges) if (low, high) != (0.0, 1.0))
         steps, free = [], draws
         for step, numbers in path.steps:
-            if isinstance(step, Held):
+            if isinstance(step, HeldTransform):
                 for transform in place.translate(step.transform):
                     _check_form(transform, place)
                     steps.append(Step(transform, tuple(range(free, free + transform.draws))))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .closed import Open, Outside
+from .closed import NotClosed, Outside
 from .code import codes_of
 from .draws import FUNCTIONS
 
@@ -38,11 +38,12 @@ class _Reached(Outside):
         super().function(function)
         for code in codes_of(function.__code__):
             if any(step.opname in _STORES for step in dis.get_instructions(code)) or _CHANGES & {*code.co_names}:
-                raise Open("it changes what it holds")
+                raise NotClosed("it changes what it holds")
 
 
 def check_pure(function: Any) -> None:
-    """Raise :class:`Open`, with the reason, if a function draws random numbers, changes what it holds, or may do so."""
+    """Raise :class:`NotClosed` with the reason if a function draws random numbers or changes what it holds, or may do
+    so."""
     if function is int or (isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)):
         return
     found = _Reached()
@@ -52,4 +53,4 @@ def check_pure(function: Any) -> None:
         found.instance(function)
     for module, name in FUNCTIONS:
         if any(value is getattr(module, name) for value in found.constants):
-            raise Open(f"it draws random numbers with {module.__name__}.{name}()")
+            raise NotClosed(f"it draws random numbers with {module.__name__}.{name}()")

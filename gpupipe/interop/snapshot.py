@@ -16,7 +16,7 @@ import torch
 from PIL import ImageFile
 
 from ..datasets.dataset import Dataset
-from .closed import Open, outside
+from .closed import NotClosed, outside
 from .marks import held, is_transform
 from .reach import transforms_outside
 from .replaced import replaced
@@ -156,7 +156,7 @@ def _reached(function: Any) -> list[Any]:
     translated the code."""
     try:
         return outside(function).constants
-    except Open:
+    except NotClosed:
         return []
 
 

@@ -13,16 +13,16 @@ from torch import Tensor
 
 from .. import transforms as ours
 from ..transforms import Transform
-from .draws import FUNCTIONS, Draw, TracedRun, Unknown, replaced
+from .draws import FUNCTIONS, Draw, NotUnderstood, TracedRun, replaced
 from .recording import StandIn
 
-__all__ = ["Held", "Trace", "TracedImage", "TracedTensor", "traces"]
+__all__ = ["HeldTransform", "Trace", "TracedImage", "TracedTensor", "traces"]
 
 _MOST_PATHS = 16
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldTransform:
     """A transform that user code holds and applied."""
 
     transform: Any
@@ -34,7 +34,7 @@ class Trace:
 
     ranges: tuple[tuple[float, float], ...]
     """Range [low, high) of the uniform number of every draw."""
-    steps: tuple[tuple[Transform | Held, tuple[int, ...]], ...]
+    steps: tuple[tuple[Transform | HeldTransform, tuple[int, ...]], ...]
     """Transforms that were applied, each with its uniform numbers."""
     mode: str
     """Kind of the result: RGB, L or tensor."""
@@ -50,7 +50,7 @@ def traces(
         given: makes the stand-in for the image.
         namespaces: namespaces in which the code may hold random functions by other names.
 
-    Raises :class:`Unknown` if the function does anything whose meaning is unknown.
+    Raises :class:`NotUnderstood` if the function does anything whose meaning is unknown.
     """
     namespaces = list(namespaces)
     todo: list[tuple[bool, ...]] = [()]
@@ -61,14 +61,14 @@ def traces(
         with replaced(changes, namespaces):
             made = function(given(run))
         if run.problem:
-            raise Unknown(run.problem)
+            raise NotUnderstood(run.problem)
         if not isinstance(made, (TracedImage, TracedTensor)):
-            raise Unknown(f"it returns {type(made).__name__}")
+            raise NotUnderstood(f"it returns {type(made).__name__}")
         # Each decision that this run took for the first time starts another run with the opposite result.
         todo += run.others
         found.append(made.traced())
         if len(found) > _MOST_PATHS:
-            raise Unknown(f"it has more than {_MOST_PATHS} paths")
+            raise NotUnderstood(f"it has more than {_MOST_PATHS} paths")
     return found
 
 
@@ -97,11 +97,11 @@ class TracedImage(StandIn):
     def traced(self) -> Trace:
         return Trace(tuple(self.run.ranges), self.steps, self.shown_mode)
 
-    def step(self, transform: Transform | Held, *numbers: int) -> TracedImage:
+    def step(self, transform: Transform | HeldTransform, *numbers: int) -> TracedImage:
         return TracedImage(self.run, self.shown_mode, (*self.steps, (transform, numbers)))
 
     def then(self, step: Any) -> StandIn:
-        return self.step(Held(step))
+        return self.step(HeldTransform(step))
 
     # ---- what an image can do
 
@@ -193,7 +193,7 @@ def _pillow(run: TracedRun) -> dict[tuple[Any, str], Any]:
                 return original(image, *given, **named)
             try:
                 return seen(image, *given, **named)
-            except Unknown:
+            except NotUnderstood:
                 raise
             except Exception as e:  # an argument that gpupipe's transform does not accept
                 return run.refuse(f"{name}: {e}")
@@ -228,7 +228,7 @@ class TracedTensor(Tensor):
         found = [part for part in args if isinstance(part, TracedTensor)]
         name = getattr(func, "__name__", str(func))
         if not found:
-            raise Unknown(f"it uses the tensor in {name}")
+            raise NotUnderstood(f"it uses the tensor in {name}")
         of, known = found[0], _ARITHMETIC.get(name)
         # Only commutative operations may have the tensor on the right: 2 - x is not x - 2.
         turned = name in ("__radd__", "__rmul__")

@@ -31,7 +31,7 @@ from ..codecs.pillow import orientation_of
 from ..codecs.unread import close_with, is_unread
 from .pending import PendingTensor, unread_tensor
 
-__all__ = ["LookedAtArray", "Made", "UnreadArray", "by_opencv", "unread_arrays"]
+__all__ = ["ImageRead", "LookedAtArray", "UnreadArray", "by_opencv", "unread_arrays"]
 
 _JPEG = b"\xff\xd8\xff"
 _COLOR, _COLOR_RGB = 1, 256
@@ -44,7 +44,7 @@ class LookedAtArray(Exception):
     """Code asked an array for more than its shape."""
 
 
-class Made:
+class ImageRead:
     """One read of an image: an undecoded PIL image in RGB, or in gray for a tensor; or the bytes of a JPEG file, which
     OpenCV turns upright."""
 
@@ -66,7 +66,7 @@ class UnreadArray:
     __array_priority__ = 1000.0
     dtype, ndim = np.dtype(np.uint8), 3
 
-    def __init__(self, made: Made, swapped: bool = False):
+    def __init__(self, made: ImageRead, swapped: bool = False):
         self.made, self.swapped = made, swapped
 
     @property  # type: ignore[misc]
@@ -152,7 +152,7 @@ _put: list[tuple[Any, str, Any, Any]] = []
 
 
 @contextmanager
-def unread_arrays() -> Iterator[list[Made]]:
+def unread_arrays() -> Iterator[list[ImageRead]]:
     """Context in which this thread gets unread arrays; the list collects the images that were read. Everything that is
     not an image opened by Pillow or OpenCV works as usual.
 
@@ -226,7 +226,7 @@ def _within() -> bool:
 
 
 def _unread(image: Any, swapped: bool = False) -> UnreadArray:
-    made = Made(image)
+    made = ImageRead(image)
     close_with(image)
     _here.made.append(made)
     return UnreadArray(made, swapped)
