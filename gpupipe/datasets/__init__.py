@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..sources.remote.options import Remote
 from .arrays import Arrays
+from .coco import CocoDetection
 from .columns import Columns
 from .dataset import Dataset
 from .folder import ImageFolder
 from .index.summary import Summary
 from .list import ImageList
+from .segmentation import SegmentationFolder, VOCSegmentation
 from .subset import Subset
 from .video import VideoFolder, VideoList
 
@@ -37,6 +39,7 @@ __all__ = [
     "MDS",
     "Arrays",
     "Arrow",
+    "CocoDetection",
     "Columns",
     "Dataset",
     "HDF5Arrays",
@@ -48,10 +51,12 @@ __all__ = [
     "Parquet",
     "RecordIO",
     "Remote",
+    "SegmentationFolder",
     "Stream",
     "Subset",
     "Summary",
     "TFRecord",
+    "VOCSegmentation",
     "VideoFolder",
     "VideoList",
     "WebDataset",

@@ -4,6 +4,7 @@ from .columns import ChosenRows, NumberColumn, TextColumn
 from .labels import Labels, as_labels
 from .masks import Masks
 from .objects import Boxes, Keypoints, ObjectNumbers
+from .segments import ObjectMasks
 from .target import Collated, Moves, Target
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Masks",
     "Moves",
     "NumberColumn",
+    "ObjectMasks",
     "ObjectNumbers",
     "Target",
     "TextColumn",
