@@ -386,7 +386,7 @@ def test_a_report_of_gpus_touches_only_those_in_use(monkeypatch: pytest.MonkeyPa
     found = memory.report()
     assert found.devices == (memory.DeviceMemory(0, 0, 0, 30, 100), memory.DeviceMemory(1, 10, 20, 30, 100))
     assert [d.other for d in found.devices] == [70, 50] and found.pinned_by_torch == 4096
-    assert "cuda:1   10 bytes in tensors, 20 bytes in torch's pool, 50 bytes others" in str(found)
+    assert "cuda:1   10 bytes in tensors, 20 bytes in torch's pool, 50 bytes other" in str(found)
 
 
 # ---- taking and giving back
