@@ -24,7 +24,7 @@ from ..errors import GpupipeError, TranslationError
 from ..kernels.moving import Moves
 from ..reasons import Reason, failure
 from ..transforms.ops import Crop, Flip, Op, Resize
-from .classes import class_name, known_class, shown
+from .classes import changed_methods, class_name, known_class, shown
 from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, pending_step
 from .same_names import UnsupportedError
 from .transforms import parts_of
@@ -39,6 +39,8 @@ _OF_SAMPLES = {
     "SetClampingMode",
 }  # fmt: skip
 """Transforms of targets alone, which get the whole sample."""
+_OF_IMAGES = {"GaussianNoise", "JPEG", "RandomChannelPermutation", "RandomPhotometricDistort"}
+"""Transforms that leave targets alone and run as functions, which could move pixels."""
 _OF_ONE_IMAGE = {"AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"}
 """Transforms that raise an error for masks, boxes, keypoints and several images."""
 _ALWAYS_CROP = {"CenterCrop", "Pad", "RandomResizedCrop"}
@@ -128,6 +130,8 @@ class _Sample:
 
     def _apply(self, stage: Stage, is_trial: bool) -> None:
         item, name = stage.item, _name(stage.item)
+        if not name:
+            raise Refused("it is not a transform of torchvision v2", "beside-image")
         targets = self._others or any(map(_is_moved, self.leaves))
         if targets and name in _OF_ONE_IMAGE:
             raise UnsupportedError(
@@ -149,6 +153,8 @@ class _Sample:
             self._move(is_trial)
             for i in chosen:
                 self.leaves[i] = item.transform(self.leaves[i], {})
+            return
+        if name in _OF_IMAGES:
             return
         if not self._ops:
             self._size = stage.size
@@ -227,9 +233,9 @@ def _flat(transform: Any) -> list[Any]:
 
 
 def _name(item: Any) -> str:
+    """Return the name of a transform of torchvision; ``""`` for anything else and for subclasses that change one."""
     cls = known_class(item, _V2)
-    assert cls is not None
-    return cls.__name__
+    return "" if cls is None or changed_methods(item, cls) else cls.__name__
 
 
 def _tv(name: str) -> Any:
@@ -338,7 +344,8 @@ def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
             below, beyond = top + height - F.get_size(leaf)[0], left + width - F.get_size(leaf)[1]
             sides = [max(0, n) for n in (-left, -top, beyond, below)]
             if any(sides):
-                leaf = F.pad(leaf, sides, fill=_fill(item, type(leaf)), padding_mode=op.mode)
+                fill = _fill(item, type(leaf)) if isinstance(leaf, _tv("Mask")) else 0
+                leaf = F.pad(leaf, sides, fill=fill, padding_mode=op.mode)
             leaf = F.crop(leaf, top + sides[1], left + sides[0], height, width)
         else:  # whose numbers torchvision does not take
             return

@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     samplers,
     semi,
     streams,
+    targets,
     tensors,
     transformers,
     video,

@@ -55,6 +55,9 @@ def write_all(root: Path, train: Pictures, val: Pictures, copies: int) -> None:
     files.inaturalist()
     files.imagenette()
     files.country211()
+    files.voc()
+    files.kitti()
+    files.cityscapes()
 
 
 class _Files:
@@ -75,9 +78,9 @@ class _Files:
         else:
             os.link(first, path)
 
-    def _train(self) -> Iterator[tuple[int, int]]:
-        """(picture, copy) of every training file."""
-        return ((i, copy) for i in range(len(self.encoded)) for copy in range(self.copies))
+    def _train(self, most: int = 1000) -> Iterator[tuple[int, int]]:
+        """(picture, copy) of every training file, or of the first ``most`` pictures."""
+        return ((i, copy) for i in range(min(most, len(self.encoded))) for copy in range(self.copies))
 
     def food101(self) -> None:
         base = self.root / "food-101"
@@ -100,7 +103,56 @@ class _Files:
             name = f"Breed{i:02d}_{copy}"
             self._put(i, base / "images" / f"{name}.jpg")
             lines.append(f"{name} {i + 1} {1 + i % 2} 1")
+            trimap = Image.fromarray(1 + _regions(self.encoded[i][1], i) % 3)
+            _saved(trimap, base / "annotations" / "trimaps" / f"{name}.png")
         _text(base / "annotations" / "trainval.txt", "\n".join(lines))
+
+    def voc(self) -> None:
+        """Palettes of classes, and boxes; the same names for both tasks."""
+        base = self.root / "VOCdevkit" / "VOC2012"
+        names = []
+        for i, copy in self._train(16):
+            name = f"2012_{i:03d}{copy:03d}"
+            names.append(name)
+            self._put(i, base / "JPEGImages" / f"{name}.jpg")
+            regions = _regions(self.encoded[i][1], i)
+            palette = Image.fromarray(regions)
+            palette.putpalette([7 * k % 256 for k in range(768)])
+            _saved(palette, base / "SegmentationClass" / f"{name}.png")
+            height, width = regions.shape
+            objects = "".join(
+                f"<object><name>{kind}</name><bndbox><xmin>{x}</xmin><ymin>{y}</ymin><xmax>{x + 9 + i % 7}</xmax>"
+                f"<ymax>{y + 12}</ymax></bndbox></object>"
+                for kind, x, y in (("cat", 3 + i % 5, 4), ("person", width - 30, height - 20))
+            )
+            size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
+            _text(base / "Annotations" / f"{name}.xml", f"<annotation>{size}{objects}</annotation>")
+        for task in ("Main", "Segmentation"):
+            _text(base / "ImageSets" / task / "train.txt", "\n".join(names))
+
+    def kitti(self) -> None:
+        base = self.root / "Kitti" / "raw" / "training"
+        for i, copy in self._train(16):
+            name = f"{i:03d}{copy:03d}"
+            (base / "image_2").mkdir(parents=True, exist_ok=True)
+            Image.open(io.BytesIO(self.encoded[i][1])).save(base / "image_2" / f"{name}.png")
+            rows = [
+                f"{kind} 0.00 0 1.5 {x}.25 3.00 {x + 20}.50 31.75 1.5 1.6 3.7 1.0 1.4 8.4 1.5"
+                for kind, x in (("Car", 2 + i % 6), ("Cyclist", 15))
+            ]
+            _text(base / "label_2" / f"{name}.txt", "\n".join(rows) + "\n")
+
+    def cityscapes(self) -> None:
+        base = self.root / "cityscapes"
+        for i, copy in self._train(16):
+            name = f"aachen_{i:06d}_{copy:06d}"
+            image = base / "leftImg8bit" / "train" / "aachen" / f"{name}_leftImg8bit.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            Image.open(io.BytesIO(self.encoded[i][1])).save(image)
+            regions, fine = _regions(self.encoded[i][1], i), base / "gtFine" / "train" / "aachen"
+            _saved(Image.fromarray(regions), fine / f"{name}_gtFine_labelIds.png")
+            ids = Image.fromarray(regions.astype(np.int32) * 1000 + i)
+            _saved(ids.convert("I;16"), fine / f"{name}_gtFine_instanceIds.png")
 
     def gtsrb(self) -> None:
         base = self.root / "gtsrb"
@@ -236,6 +288,20 @@ def _jpeg(pixels: U8) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "JPEG", quality=92)
     return buffer.getvalue()
+
+
+def _regions(encoded: bytes, seed: int) -> U8:
+    """Classes 0 to 3 in rectangles, as large as the picture."""
+    width, height = Image.open(io.BytesIO(encoded)).size
+    regions = np.zeros((height, width), np.uint8)
+    regions[height // 4 : height // 2, width // 4 :] = 1 + seed % 3
+    regions[2 * height // 3 :, seed % 7 : width // 2] = 3
+    return regions
+
+
+def _saved(image: Image.Image, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
 
 
 def _text(path: Path, text: str) -> None:
