@@ -82,7 +82,7 @@ class NativeSession(Session):
         self._follow(resolved.batching)
         a, dataset = self.arguments, resolved.setup.dataset
         own = a.collate_fn is not None and a.collate_fn is not default_collate
-        self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
+        self.collate = Collate(a.collate_fn, dataset.form, resolved.uncut) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
         self.by_hand = set[int]()
 

@@ -28,6 +28,8 @@ from ..reading.setup import Setup
 from ..reading.targets import check_targets
 from ..reasons import FallbackWarning, Reason, about, sentence
 from ..script_warnings import warn
+from ..transforms.compose import Compose
+from ..transforms.padding import padded
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
@@ -63,6 +65,8 @@ class Resolved:
     config: EngineConfig
     why: str
     """Why this engine was chosen."""
+    uncut: Compose | None = None
+    """The pipeline without the padding to the largest image of a batch; ``None`` if there is no such padding."""
 
     @property
     def workload(self) -> Workload:
@@ -86,6 +90,7 @@ def resolve(a: Arguments) -> Resolved:
     """
     device = device_of(a.device)
     ours = isinstance(a.dataset, Dataset)
+    uncut: Compose | None = None
     reasons = _foreign(a)
     _refuse_path(a.dataset)
     try:
@@ -98,8 +103,11 @@ def resolve(a: Arguments) -> Resolved:
             raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
         dataset.keeps_targets = dataset.runs_user_code
         if not ours and _may_differ_in_size(dataset):
-            text = "its images may come out in different sizes, which an engine cannot pass to a collate_fn"
-            reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
+            if dataset.images_per_sample > 1 or len(dataset.transform.outputs) > 1:
+                text = "each of its samples has several images, which may come out in different sizes"
+                reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
+            else:
+                uncut, dataset.transform = dataset.transform, padded(dataset.transform)
     elif any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
         text = "its samples hold images before their transforms, which torch's default_collate rejects"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
@@ -143,7 +151,7 @@ def resolve(a: Arguments) -> Resolved:
         _try_functions(dataset)
     if refused:
         warn("engine='auto' takes the torch engine", [Reason(why, "engine") for why in refused], FallbackWarning)
-    resolved = Resolved(setup, batching, config, why)
+    resolved = Resolved(setup, batching, config, why, uncut)
     check_host(config, resolved.workload)
     return resolved
 

@@ -20,7 +20,7 @@ from .order import Order
 if TYPE_CHECKING:
     from ..datasets.dataset import Dataset
 
-__all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "resolve_plan"]
+__all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "resolve_plan", "sizes_after"]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
@@ -40,6 +40,12 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
                 "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
             )
     return plan.with_sizes(sizes, ops, mixing)
+
+
+def sizes_after(plan: Plan, pipeline: Compose) -> npt.NDArray[np.int64]:
+    """Return height and width i64[B, 2] of the images that a pipeline makes of a plan's images."""
+    assert plan.sizes is not None
+    return pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(plan.sizes)).images.sizes
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -164,7 +164,9 @@ class Compose:
     def outputs(self) -> tuple[Output, ...]:
         """Outputs of the pipeline, one for each view, found by resolving images of several sizes with several draws."""
         images = self._probed.images
-        return tuple(_output(view) for view in images.views or (images,))
+        found = tuple(_output(view) for view in images.views or (images,))
+        vary = any(transform.sizes_vary for transform in self.transforms)
+        return tuple(replace(output, size=None) for output in found) if vary else found
 
     @property
     def output(self) -> Output:

@@ -56,6 +56,8 @@ class Transform:
     DRAWS: ClassVar[int] = 0
     takes_anything: ClassVar[bool] = False
     """Whether this transform can follow a function that does not return an image."""
+    sizes_vary: ClassVar[bool] = False
+    """Whether the size of the images depends on the other images of the batch."""
 
     @property
     def draws(self) -> int:

@@ -101,7 +101,7 @@ def ignored_borders(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Segmentation(args.data, train))
 
 
-@script(engine="torch", because=("different sizes",))
+@script(engine="dali")
 def padded_batches(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's segmentation reference: images of any size, padded while collating."""
 
@@ -230,7 +230,7 @@ def train_and_val_subsets(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Transformed(train, CROP), Transformed(val, VAL))
 
 
-@script(engine="torch", because=("PadIfSmaller",))
+@script(engine="torch", because=("Segmentation",))
 def own_v2_transform(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's segmentation reference: a transform of its own that pads."""
 
@@ -276,16 +276,16 @@ def detection(
     yield from epochs(args, DataLoader, kind(args.data, transforms), collate_fn=collate_fn)
 
 
-@script(engine="torch", because=("different sizes",), workers=1)
+@script(engine="dali", workers=1)
 def detection_flips(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's detection reference, hflip: images of any size in lists."""
     yield from detection(args, DataLoader, v2.RandomHorizontalFlip())
 
 
-@script(engine="torch", because=("different sizes",))
+@script(engine="dali")
 def detection_multiscale(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's detection reference, multiscale."""
-    yield from detection(args, DataLoader, v2.RandomShortestSize([40, 48, 56], max_size=80), v2.RandomHorizontalFlip())
+    yield from detection(args, DataLoader, v2.RandomShortestSize(range(36, 60), max_size=80), v2.RandomHorizontalFlip())
 
 
 @script(engine="dali")
@@ -356,7 +356,7 @@ def coco_letterbox(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Letterboxed(args.data, transforms), collate_fn=collate_fn)
 
 
-@script(engine="torch", because=("different sizes",))
+@script(engine="dali")
 def detr_batches(args: Args, DataLoader: Any) -> Epochs:
     """DETR with v2: padded to the largest image of the batch, with a mask of the padding."""
 
