@@ -131,7 +131,7 @@ class _Sample:
     def _apply(self, stage: Stage, is_trial: bool) -> None:
         item, name = stage.item, _name(stage.item)
         if not name:
-            raise Refused("it is not a transform of torchvision v2", "beside-image")
+            raise UnsupportedError("it is not a transform of torchvision v2", "beside-image")
         targets = self._others or any(map(_is_moved, self.leaves))
         if targets and name in _OF_ONE_IMAGE:
             raise UnsupportedError(
