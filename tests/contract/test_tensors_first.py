@@ -6,6 +6,7 @@ torchvision's functions run with its own operators where these load, and otherwi
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,29 @@ def test_files_of_every_mode(kind: str, numbered: Path, tmp_path: Path) -> None:
             assert ours.shape[1] == (1 if (kind, mode) == ("gray JPEG", "UNCHANGED") else 3)
         media, _ = translate_dataset(dataset).fetch(1)
         assert isinstance(media, bytes) == (kind in ("gray JPEG", "PNG", "turned"))
+
+
+@pytest.mark.filterwarnings("error::gpupipe.GpupipeWarning")
+def test_a_file_that_trials_did_not_see(numbered: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(numbered, tmp_path / "photos"))
+    turned = Tensors(root, decode_image).paths[RARE]
+    Image.open(turned).save(turned, exif=TURNED)
+    dataset = Tensors(root, lambda path: decode_image(path, apply_exif_orientation=True))
+    for ours, theirs in batches(dataset, "torch"):
+        assert torch.equal(ours, theirs)
+    assert [isinstance(translate_dataset(dataset).fetch(i)[0], bytes) for i in (RARE - 1, RARE)] == [True, False]
+
+
+class Both(Tensors):
+    def __getitem__(self, i: int) -> Any:
+        image = self.opened(self.paths[i])
+        return self.transform(tv_tensors.Image(image)), self.transform(image)
+
+
+def test_two_results_of_an_image_draw_for_themselves(numbered: Path) -> None:
+    with DataLoader(Both(numbered, decode_image, TRAIN), N, engine="dali", device="cpu") as loader:
+        one, other = next(iter(loader))
+    assert all(not torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.filterwarnings("error::gpupipe.GpupipeWarning")

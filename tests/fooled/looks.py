@@ -421,3 +421,51 @@ class ToImageAndBack(Pictures):
 class Grays(Pictures):
     def __getitem__(self, i: int) -> Any:
         return self.transform(self.open(i).convert("L")), i
+
+
+class Tensors(Pictures):
+    """Images are tensors before their transforms."""
+
+    def __init__(self, root: Path):
+        super().__init__(root, T.Compose([T.Resize(24), T.CenterCrop(20), T.ConvertImageDtype(torch.float32)]))
+
+    def tensor(self, i: int) -> torch.Tensor:
+        return TF.pil_to_tensor(self.open(i))
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.tensor(i)), i
+
+
+@case()
+class TensorIsWrittenTo(Tensors):
+    def tensor(self, i: int) -> torch.Tensor:
+        x = super().tensor(i)
+        x[:, :12] = 0
+        return x
+
+
+@case()
+class TensorIsWrittenToAfterwards(Tensors):
+    def __getitem__(self, i: int) -> Any:
+        x = self.tensor(i).clone()
+        y = self.transform(x)
+        if i % 12 == RARE:
+            x.zero_()
+        return y, x[0, 0, :3] if i % 12 == RARE else torch.zeros(3, dtype=torch.uint8)
+
+
+@case()
+class TensorSharesMemoryWithArray(Tensors):
+    def tensor(self, i: int) -> torch.Tensor:
+        array = np.array(self.open(i))
+        x = torch.from_numpy(array).permute(2, 0, 1)
+        if i % 2:
+            array[:12] = 0
+        return x
+
+
+@case()
+class TensorAndItsMean(Tensors):
+    def __getitem__(self, i: int) -> Any:
+        x = self.tensor(i)
+        return self.transform(x), round(float(x.float().mean()), 2)

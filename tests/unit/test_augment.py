@@ -143,11 +143,14 @@ def test_changed_transforms_take_effect() -> None:
     assert augment(BYTES, transforms, seed=0, step=0).shape[2:] == (24, 24)
     transforms.transforms[0].size = (20, 28)
     assert augment(BYTES, transforms, seed=0, step=0).shape[2:] == (20, 28)
-    factor = [2]
-    function = v2.Lambda(lambda x: x // factor[0])
-    first = augment(BYTES, function, seed=0, step=0)
-    factor[0] = 4
-    assert torch.equal(first, BYTES // 2) and torch.equal(augment(BYTES, function, seed=0, step=0), BYTES // 4)
+    scale = 2.0
+    recognized = v2.Compose([END[0], v2.Lambda(lambda x: x * scale - 1)])
+    first = augment(BYTES, recognized, seed=0, step=0)
+    assert "HandWritten(" in repr(module._pipeline(recognized, 3, torch.uint8)[0])
+    scale = 4.0
+    floats = F.to_dtype(BYTES, torch.float32, scale=True)
+    assert torch.equal(first, floats * 2 - 1)
+    assert torch.equal(augment(BYTES, recognized, seed=0, step=0), floats * 4 - 1)
 
 
 def test_targets_move_with_their_images() -> None:
