@@ -21,7 +21,7 @@ from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.limits import Limits
-from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, base, from_torch
+from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.torch.reference import reference
@@ -107,7 +107,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(factor)
         return real(media, factor, *limits)
 
-    for module in (tiles_decoding, base):  # of parts of files, and of whole ones
+    for module in (tiles_decoding, dataset_module):  # of parts of files, and of whole ones
         monkeypatch.setattr(module, "open_smaller", counted)
     return found
 
