@@ -21,7 +21,7 @@ from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.limits import Limits
-from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
+from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, dataset as dataset_module, from_torch
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.torch.reference import reference
