@@ -5,7 +5,8 @@ an :class:`UnreadArray`, which knows its shape. Any other use raises an exceptio
 It is not a numpy array, so compiled code rejects it and never reads pixels that do not exist.
 
 ``torch.from_numpy`` makes a pending tensor of such an array. ``decode_image`` of torchvision and torchcodec returns a
-pending tensor for files that Pillow decodes to the same pixels: JPEG and PNG with 8 bits in RGB or gray. Their
+pending tensor for JPEG files in RGB or gray. Other files decode at once: PNG files are often masks, whose values are
+needed now, and other modes of JPEG are converted in other ways by Pillow. Their
 operators are replaced instead of the functions that scripts import, so it does not matter how a script imported them.
 """
 
@@ -194,9 +195,9 @@ def _put_in() -> None:
     if cv2 is not None and hasattr(cv2, "imread"):
         makers += [(cv2, "imread", _imread), (cv2, "cvtColor", _cvt_color)]
     if "torchvision.io.image" in sys.modules:
-        makers += [(torch.ops.image, name, _decode_image) for name in ("decode_image", "decode_jpeg", "decode_png")]
+        makers += [(torch.ops.image, name, _decode_image) for name in ("decode_image", "decode_jpeg")]
     if (codec := sys.modules.get("torchcodec.decoders._image_decoders")) is not None:
-        makers += [(codec, name, _decode_upright) for name in ("_decode_jpeg", "_decode_png")]
+        makers.append((codec, "_decode_jpeg", _decode_upright))
     for module, name, make in makers:
         if not hasattr(module, name):  # torchvision without its operators, or another release of torchcodec
             continue
@@ -266,7 +267,7 @@ _UNCHANGED, _GRAY, _RGB = 0, 1, 3
 
 
 def _decode_image(really: Any) -> Any:
-    """Operators of torchvision, which turn images upright if they are asked to."""
+    """Replace an operator of torchvision, which turns images upright if it is asked to."""
 
     def decode(data: Any, mode: Any = _UNCHANGED, upright: Any = False, *args: Any, **kwargs: Any) -> Any:
         made = NotImplemented if args or kwargs or not _within() else _undecoded(data, mode, upright is not False)
@@ -276,32 +277,28 @@ def _decode_image(really: Any) -> Any:
 
 
 def _decode_upright(really: Any) -> Any:
-    """Operators of torchcodec, which turn images upright."""
+    """Replace torchcodec's operator, which turns images upright."""
 
     def decode(data: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
-        eight_bits = not kwargs and args in ((), (0,))
-        made = _undecoded(data, mode, True) if eight_bits and _within() else NotImplemented
+        made = NotImplemented if args or kwargs or not _within() else _undecoded(data, mode, True)
         return really(data, mode, *args, **kwargs) if made is NotImplemented else made
 
     return decode
 
 
 def _undecoded(data: Any, mode: Any, upright: bool) -> Any:
-    """A pending tensor of the image in a file whose bytes are ``data``; ``NotImplemented`` if Pillow may decode it to
-    other pixels."""
+    """Return a pending tensor for a file whose bytes are ``data``; ``NotImplemented`` if it must be decoded now."""
     if type(data) is not torch.Tensor or data.dtype is not torch.uint8 or data.ndim != 1 or data.device.type != "cpu":
         return NotImplemented
     try:
-        image: Any = Image.open(io.BytesIO(data.numpy().tobytes()))
-        if image.format not in ("JPEG", "MPO", "PNG") or "transparency" in image.info or not image.tile:
+        if data[:3].numpy().tobytes() != _JPEG:
             return NotImplemented
+        image: Any = Image.open(io.BytesIO(data.numpy().tobytes()))
         if upright and orientation_of(image) != 1:
             return NotImplemented
     except Exception:  # the operator finds its own words for it
         return NotImplemented
-    raw = image.tile[0].args
-    stored = raw[0] if isinstance(raw, tuple) else raw  # "RGB;16B" and "L;4" have other numbers of bits
-    if stored != image.mode or image.mode not in ("RGB", "L") or mode not in (_UNCHANGED, _GRAY, _RGB):
+    if image.mode not in ("RGB", "L") or mode not in (_UNCHANGED, _GRAY, _RGB):
         return NotImplemented
     if mode == _RGB:
         image = image.convert("RGB")
