@@ -566,7 +566,7 @@ class TestClients:
             WebDataset(f"local://{tmp_path}/none.tar", remote=remote)
 
     def test_a_scheme_that_nothing_knows(self, remote: Remote) -> None:
-        with pytest.raises(MissingDependency, match=r"nothing:// cannot be read by what is installed"):
+        with pytest.raises(MissingDependency, match=r"nothing:// cannot be read by any installed package"):
             WebDataset("nothing://a/b.tar", remote=remote)
 
     def test_what_to_install(self, monkeypatch: pytest.MonkeyPatch, remote: Remote) -> None:

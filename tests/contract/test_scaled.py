@@ -319,7 +319,7 @@ def test_what_cannot_be_decoded_smaller_is_as_ever(
     loader = make(dataset)
     assert same(images_of(loader), images_of(make(dataset, scaled=False)))
     (said,) = [line for line in loader.report().remarks if line.startswith("scaled: ")]
-    assert ("looked at: none" if pipeline == "small crops" else "decoded in full, because") in said
+    assert ("sampled images: none" if pipeline == "small crops" else "decoded in full, because") in said
 
 
 def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Path]) -> None:
