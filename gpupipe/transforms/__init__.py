@@ -15,6 +15,7 @@ from . import (
     lambda_,
     mixing,
     objects,
+    photometric,
     random_resize,
     resize,
     temporal,
@@ -33,6 +34,7 @@ from .geometry import *
 from .lambda_ import *
 from .mixing import *
 from .objects import *
+from .photometric import *
 from .random_resize import *
 from .resize import *
 from .temporal import *
@@ -52,6 +54,7 @@ __all__ += geometry.__all__
 __all__ += lambda_.__all__
 __all__ += mixing.__all__
 __all__ += objects.__all__
+__all__ += photometric.__all__
 __all__ += random_resize.__all__
 __all__ += resize.__all__
 __all__ += temporal.__all__

@@ -53,7 +53,7 @@ def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str],
 _HUE = 3
 """Index of the hue step."""
 
-_factor, _turn = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
+factor_range, hue_range = _range(1.0, 0.0, np.inf), _range(0.0, -0.5, 0.5)
 
 
 @frozen
@@ -80,10 +80,10 @@ class ColorJitter(Transform):
 
     DRAWS: ClassVar[int] = 8  # even if a step is omitted, so that the others keep their numbers
 
-    brightness: Strength = Converted(_factor, default=None)
-    contrast: Strength = Converted(_factor, default=None)
-    saturation: Strength = Converted(_factor, default=None)
-    hue: Strength = Converted(_turn, default=None)
+    brightness: Strength = Converted(factor_range, default=None)
+    contrast: Strength = Converted(factor_range, default=None)
+    saturation: Strength = Converted(factor_range, default=None)
+    hue: Strength = Converted(hue_range, default=None)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         color = images.channels == 3

@@ -18,6 +18,7 @@ from gpupipe.kernels.apply import apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops
 from gpupipe.transforms.compose import as_compose
+from gpupipe.transforms.transform import Images
 
 P = 1e-3
 SIZES = np.full((3000, 2), 8)
@@ -155,6 +156,30 @@ def test_jitter_of_gray_images_and_of_tensors() -> None:
 def test_jitter_refuses(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         T.ColorJitter(**arguments)
+
+
+def test_photometric_distort_takes_torchvisions_steps() -> None:
+    F = pytest.importorskip("torchvision.transforms.v2.functional")
+    rng = np.random.default_rng(0)
+    u, transform = rng.random((40, 13)), T.RandomPhotometricDistort(p=0.6)
+    found, _ = transform.resolve(u, Images(np.tile([12, 15], (40, 1))))
+    for i, numbers in enumerate(u):
+        picture = Image.fromarray(rng.integers(0, 256, (12, 15, 3), np.uint8))
+        ours = apply_sample(picture, found, i)
+        ranges = transform.brightness, transform.contrast, transform.saturation, transform.hue
+        functions = [F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, F.adjust_hue]
+        order = [0, 1, 2, 3] if numbers[8] < 0.5 else [0, 2, 3, 1]
+        for k in order:
+            low, high = ranges[k] or (0, 0)
+            if numbers[2 * k] < 0.6:
+                picture = functions[k](picture, low + (high - low) * numbers[2 * k + 1])
+        if numbers[9] < 0.6:
+            picture = F.permute_channels(picture, np.argsort(numbers[10:]).tolist())
+        np.testing.assert_array_equal(ours, np.asarray(picture))
+    gray = [T.Grayscale(1), T.RandomPhotometricDistort(p=1.0)]
+    assert [type(op).__name__ for op in resolve(gray)[1:]] == ["Brightness", "Contrast", "Contrast"]
+    with pytest.raises(ConfigError, match="must be increasing"):
+        T.RandomPhotometricDistort(hue=(0.3, 0.1))
 
 
 # ---- channels

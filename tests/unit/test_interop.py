@@ -246,7 +246,6 @@ def test_what_cannot_be_translated_is_named(t: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("t", "returns"),
     [
-        (v2.RandomPhotometricDistort(), None),
         (Overridden(3, a_function), None),
         (Overridden(3, v1.CenterCrop(5)), "RGB[5, 5]"),
         (OverriddenParams(3), "RGB[3, 3]"),
