@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "lightning_augment.p
 
 def test_it_trains(frameworks: Interpreter) -> None:
     pytest.importorskip("lightning")
-    done = frameworks.run(SCRIPT, "--accelerator", "cpu", "--epochs", 2)
+    done = frameworks.run(SCRIPT, "--accelerator", "cpu", "--epochs", 1)
     assert done.returncode == 0, done.stderr[-3000:]
     losses = [float(loss) for loss in re.findall(r"epoch \d+  loss (\S+)  top1 \S+", done.stdout)]
-    assert len(losses) == 2 and all(0 < loss < 2 for loss in losses)
+    assert len(losses) == 1 and 0 < losses[0] < 2
