@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Literal
 
 from ..errors import DatasetError
@@ -82,6 +81,9 @@ class SegmentationFolder(EncodedImages):
                     f"{owner}: {len(lost)} of {len(names)} samples have no {kind} in {folder!r}, such as {lost[0]!r}; "
                     f"add the files, or list the samples to use in a text file, with split="
                 )
+        # Relative names, so that a state also fits a copy of the folders in another place.
+        relative = "\n".join(found[name] for name in names).encode(errors="surrogatepass")
+        self._names = hashlib.blake2b(relative, digest_size=4).hexdigest()
         paths = [os.path.join(self.masks_folder, found[name]) for name in names]
         self._masks = Masks(paths, nearest=nearest, fill=fill, dtype=dtype, rgb_ids=rgb_ids)
         source = listed(owner, [pictures[name] for name in names], None, self.images_folder, False)
@@ -91,10 +93,9 @@ class SegmentationFolder(EncodedImages):
     def columns(self) -> Mapping[str, Target]:
         return {**super().columns, "mask": self._masks}
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        names = "\n".join(map(str, self._masks.masks))
-        return f"{super().fingerprint}-{hashlib.blake2b(names.encode(), digest_size=4).hexdigest()}"
+        return f"{super().fingerprint}-{self._names}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.images_folder!r}: {len(self):,} samples)"

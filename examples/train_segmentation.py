@@ -1,0 +1,149 @@
+"""Train a semantic segmentation model: masks move with their images.
+
+    python examples/train_segmentation.py                                      # no data needed: draws shapes
+    python examples/train_segmentation.py /data/voc --size 480 --classes 21    # a folder with VOCdevkit
+
+What is worth copying: one pipeline moves images and masks; ids outside the image are 255, which the loss and the metric
+ignore; and the loader's state goes into the checkpoint, so that a resumed run sees the samples of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import Help
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gpupipe import DataLoader, datasets
+from gpupipe.pipelines import voc
+
+IGNORED = 255
+
+
+def parse() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    p.add_argument("data", nargs="?", type=Path, help="folder with VOCdevkit; made if it is not given")
+    p.add_argument("--epochs", type=int, default=4, help="how many in all")
+    p.add_argument("--batch-size", type=int, default=8)
+    p.add_argument("--size", type=int, default=64, help="edge of the training images in pixels")
+    p.add_argument("--classes", type=int, default=3, help="how many, with the background; 21 in VOC")
+    p.add_argument("--lr", type=float, default=0.01)
+    p.add_argument("--workers", type=int, default=2, help="threads or processes that load")
+    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
+    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    p.add_argument(
+        "--checkpoint", type=Path, help="continue from this file if it exists, and write it after each epoch"
+    )
+    p.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
+    return p.parse_args()
+
+
+def draw_shapes(root: Path, *, count: int = 96) -> None:
+    """Write a small dataset in VOC's layout: bright disks (1) and dark squares (2) on noise."""
+    folder, rng = root / "VOCdevkit" / "VOC2012", np.random.default_rng(0)
+    for name in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
+        (folder / name).mkdir(parents=True)
+    for k in range(count):
+        ids = np.zeros((80, 96), np.uint8)
+        rows, columns = np.indices(ids.shape)
+        y, x, r = rng.integers(16, 64), rng.integers(16, 80), rng.integers(8, 16)
+        ids[(rows - y) ** 2 + (columns - x) ** 2 < r * r] = 1
+        y, x = rng.integers(4, 56), rng.integers(4, 72)
+        ids[y : y + r + 8, x : x + r + 8] = 2
+        colors = np.array([[110, 110, 110], [220, 200, 60], [30, 40, 120]])[ids]
+        pixels = (colors + rng.normal(0, 25, colors.shape)).clip(0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"JPEGImages/{k:03d}.jpg", quality=95)
+        Image.fromarray(ids).save(folder / f"SegmentationClass/{k:03d}.png")
+    for name, part in (("train", range(count * 3 // 4)), ("val", range(count * 3 // 4, count))):
+        (folder / f"ImageSets/Segmentation/{name}.txt").write_text("".join(f"{k:03d}\n" for k in part))
+
+
+class SmallNet(nn.Module):
+    """Three scales of convolutions, enough for shapes."""
+
+    def __init__(self, classes: int, width: int = 16):
+        super().__init__()
+
+        def block(before: int, after: int, stride: int) -> nn.Module:
+            layer = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+            return nn.Sequential(layer, nn.BatchNorm2d(after), nn.ReLU())
+
+        self.down = nn.ModuleList([block(3, width, 1), block(width, 2 * width, 2), block(2 * width, 4 * width, 2)])
+        self.heads = nn.ModuleList([nn.Conv2d(width * 2**k, classes, 1) for k in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        size, out = x.shape[2:], torch.zeros((), device=x.device)
+        for down, head in zip(self.down, self.heads, strict=True):
+            x = down(x)
+            out = out + F.interpolate(head(x), size=size, mode="bilinear")
+        return out
+
+
+def mean_iou(model: nn.Module, loader: Any, classes: int) -> float:
+    """Mean over all classes of intersection over union."""
+    counts = torch.zeros(classes, classes, device=loader.device)
+    model.eval()
+    with torch.inference_mode():
+        for images, masks in loader:
+            known = masks != IGNORED
+            pairs = masks[known].long() * classes + model(images).argmax(1)[known]
+            counts += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+    both = counts.diag()
+    return float((both / (counts.sum(0) + counts.sum(1) - both).clamp(min=1)).mean())
+
+
+def train(args: argparse.Namespace, data: Path) -> float:
+    torch.manual_seed(args.seed)
+    options: dict[str, Any] = {"num_workers": args.workers, "engine": args.engine, "device": args.device}
+    pipeline = voc.train(args.size, base_size=args.size)
+    loader = DataLoader(
+        datasets.VOCSegmentation(data, "2012", "train", pipeline, fill=IGNORED),
+        args.batch_size, shuffle=True, drop_last=True, seed=args.seed, **options,
+    )  # fmt: skip
+    evaluation = DataLoader(datasets.VOCSegmentation(data, "2012", "val", voc.val(args.size)), 1, **options)
+    model = SmallNet(args.classes).to(args.device)
+    optimizer = torch.optim.AdamW(model.parameters(), args.lr)
+    begin, found = 0, 0.0
+    if args.checkpoint is not None and args.checkpoint.exists():
+        state = torch.load(args.checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        loader.load_state_dict(state["loader"])
+        begin = state["epoch"]
+    with loader, evaluation:
+        for epoch in range(begin, args.epochs):
+            model.train()
+            for images, masks in loader:
+                loss = F.cross_entropy(model(images), masks.long(), ignore_index=IGNORED)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            found = mean_iou(model, evaluation, args.classes)
+            print(f"epoch {epoch}: loss {loss.item():.3f}, mean IoU {found:.3f}", flush=True)
+            if args.checkpoint is not None:
+                parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "loader": loader}
+                torch.save(
+                    {name: it.state_dict() for name, it in parts.items()} | {"epoch": epoch + 1}, args.checkpoint
+                )
+    return found
+
+
+def main() -> None:
+    args = parse()
+    if args.data is not None:
+        train(args, args.data)
+        return
+    with tempfile.TemporaryDirectory() as made:
+        draw_shapes(Path(made))
+        train(args, Path(made))
+
+
+if __name__ == "__main__":
+    main()
