@@ -69,7 +69,7 @@ def translate_dataset(ds: Any) -> Dataset:
         try:
             return record(rows_one_by_one(ds) if is_table else ds)
         except UnsupportedError as refused:
-            if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith(("torchvision.", "torch.")):
+            if is_table or _UNKNOWN not in str(e):
                 raise e from None
             _refuse(ds, str(refused), refused.code, e)
         except TranslationError as other:
@@ -106,13 +106,13 @@ def _native(ds: Any) -> Dataset:
         for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
         for n in _READS & vars(c).keys()
     ]
+    if cls.__name__ not in (*_FOLDERS, *_COLOR_ARRAYS, *_GRAY_ARRAYS):
+        _refuse(ds, _UNKNOWN, "unknown-dataset")
     if own:
         _refuse(ds, f"it is a subclass of {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
-    if cls.__name__ in (*_COLOR_ARRAYS, *_GRAY_ARRAYS):
-        return _arrays(ds, cls.__name__)
-    return _refuse(ds, _UNKNOWN, "unknown-dataset")
+    return _arrays(ds, cls.__name__)
 
 
 def _arrays(ds: Any, name: str) -> Dataset:
