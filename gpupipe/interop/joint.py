@@ -25,6 +25,7 @@ from ..kernels.moving import Moves
 from ..reasons import Reason, failure
 from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import changed_methods, class_name, known_class, shown
+from .own_windows import is_own, of_size
 from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, pending_step
 from .same_names import UnsupportedError
 from .transforms import parts_of
@@ -130,8 +131,12 @@ class _Sample:
 
     def _apply(self, stage: Stage, is_trial: bool) -> None:
         item, name = stage.item, _name(stage.item)
+        if is_own(item) and all(isinstance(op, Crop) for op in stage.ops):  # and not called as a function
+            self._move(is_trial)
+            self._by_itself(stage)
+            return
         if not name:
-            raise UnsupportedError("it is not a transform of torchvision v2", "beside-image")
+            raise UnsupportedError("gpupipe does not know how it moves targets", "beside-image")
         targets = self._others or any(map(_is_moved, self.leaves))
         if targets and name in _OF_ONE_IMAGE:
             raise UnsupportedError(
@@ -173,6 +178,14 @@ class _Sample:
             self.leaves[i] = _moved(leaf, moves, ops)
             if is_trial:
                 _check_moved(leaf, self.leaves[i], ops)
+
+    def _by_itself(self, stage: Stage) -> None:
+        """Let the script's own transform move targets."""
+        chosen = self._chosen(stage.item, stage.kind)
+        given = [i for i in range(len(self.leaves)) if i in chosen or i == self._main or i in self._others]
+        params = stage.item.make_params([of_size(*stage.size) if i == self._main else self.leaves[i] for i in given])
+        for i in chosen:
+            self.leaves[i] = stage.item.transform(self.leaves[i], params)
 
     def _whole(self, item: Any) -> None:
         """Call a transform of targets with the whole sample."""

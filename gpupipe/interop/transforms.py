@@ -21,6 +21,7 @@ from . import albumentations
 from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import PipelinePosition, recognized
+from .own_windows import is_own, own_window
 from .recording import StandIn
 from .replaced import replaced
 from .same_names import CONVERTERS, UnsupportedError, interpolation, same_names
@@ -199,7 +200,7 @@ def _translate(t: Any, place: _ImageState) -> list[Transform]:
     if cls is None:
         return _user_code(t, place)
     if changed := changed_methods(t, cls):
-        raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+        return _changed(t, cls, changed, place)
     if _hooked(t):
         raise UnsupportedError(f"it is a {cls.__name__} with forward hooks", "own-methods")
     _check_replaced(t)
@@ -219,6 +220,16 @@ def _translate(t: Any, place: _ImageState) -> list[Transform]:
     if made.on_objects:
         raise UnsupportedError("it changes boxes, which images alone do not have", "unknown-transform")
     return [made]
+
+
+def _changed(t: Any, cls: type, changed: list[str], place: _ImageState) -> list[Transform]:
+    """Translate a transform of a subclass with methods of its own."""
+    if not is_own(t) or _hooked(t):
+        raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
+    floats = (ours.ConvertImageDtype, Lambda, ours.Normalize, ours.ToDtype, ours.ToTensor)
+    if place.kind not in ("pil", "image") or any(isinstance(m, floats) for *_, made in place.steps for m in made):
+        raise UnsupportedError("gpupipe knows it for images of uint8; put it before ToDtype", "own-methods")
+    return [own_window(t, "pil" if place.kind == "pil" else "tensor", place.channels)]
 
 
 def _of_timm(t: Any, cls: type, place: _ImageState) -> list[Transform]:

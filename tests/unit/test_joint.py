@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -173,6 +174,70 @@ def test_the_first_tensor_is_the_image() -> None:
         ours(transform, torch.ones(2), image())
     _, after = ours(transform, image(), torch.full((2,), 300))
     assert after.tolist() == [300, 300]
+
+
+class PadIfSmaller(v2.Transform):
+    def __init__(self, size: int, fill: Any = 0):
+        super().__init__()
+        self.size, self.fill = size, fill
+
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        height, width = v2.functional.get_size(flat_inputs[0])
+        return {"padding": [0, 0, max(self.size - width, 0), max(self.size - height, 0)]}
+
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        fill = self.fill.get(type(inpt), 0) if isinstance(self.fill, dict) else self.fill
+        return v2.functional.pad(inpt, params["padding"], fill) if any(params["padding"]) else inpt
+
+
+class HalfOfIt(PadIfSmaller):
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        height, width = v2.functional.get_size(inpt)
+        return v2.functional.crop(inpt, height // 4, width // 4, max(height // 2, 1), max(width // 2, 1))
+
+
+class PadAtRandom(PadIfSmaller):
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        return {"padding": [int(torch.randint(3, ())), 0, 0, 0]}
+
+
+class PadAndFlip(PadIfSmaller):
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        return v2.functional.hflip(super().transform(inpt, params))
+
+
+class PadByTime(PadIfSmaller):
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+        return {"padding": [0, 0, int(time.time()) % 1, 0]}
+
+
+@pytest.mark.parametrize(
+    "own", [PadIfSmaller(45), PadIfSmaller(20, 7), PadIfSmaller(60, {tv_tensors.Mask: 1}), HalfOfIt(1)]
+)
+def test_own_transforms_of_windows_are_followed(own: Any) -> None:
+    for steps in ([own, v2.ToImage()], [v2.RandomHorizontalFlip(1), v2.ToImage(), own, v2.RandomVerticalFlip(1)]):
+        transform = v2.Compose(steps)
+        beside = {key: value for key, value in target().items() if key != "points"}
+        want, others = transform(image(), beside)
+        made, got = ours(transform, image(), beside)
+        assert_same(got, others)
+        assert torch.equal(torch.as_tensor(made.pending.value("its pixels")), torch.as_tensor(want))
+
+
+@pytest.mark.parametrize(
+    ("transform", "why"),
+    [
+        (PadAtRandom(3), "it uses torch.randint"),
+        (PadAndFlip(60), "does not know how it moves targets"),
+        (PadByTime(3), "does not know how it moves targets"),
+        (PadIfSmaller(60, {Image.Image: 9}), "does not know how it moves targets"),
+        (v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32), PadIfSmaller(60)]), "does not know how it moves targets"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_own_transforms_of_anything_else_are_not(transform: Any, why: str) -> None:
+    with pytest.raises(TranslationError, match=why):
+        ours(transform, image(), target()["mask"])
 
 
 def test_a_release_that_moves_targets_in_another_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def train_and_val_subsets(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Transformed(train, CROP), Transformed(val, VAL))
 
 
-@script(engine="torch", because=("Compose",))
+@script(engine="dali")
 def own_v2_transform(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's segmentation reference: a transform of its own that pads."""
 
