@@ -108,7 +108,7 @@ def unet(args: Args, DataLoader: Any) -> Epochs:
     yield val_loader
 
 
-@script(engine="torch", because=("ImagesAndMasks",))
+@script(engine="dali")
 def v2_segmentation(args: Args, DataLoader: Any) -> Epochs:
     """torchvision.transforms.v2 with tv_tensors: one pipeline for image and mask."""
     pipeline = v2.Compose(
