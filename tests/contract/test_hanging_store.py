@@ -25,10 +25,10 @@ SCRIPT = """
     import signal, sys, threading
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from gpupipe.sources.remote.choose import client_for
-    from gpupipe.sources.remote.clients import Range
+    from gpupipe.sources.remote.clients import ByteRange
     from gpupipe.codecs.patience import Pool
     client = client_for("http", 4, 300.0)
-    ranges = [Range({url!r}, k, k + 1) for k in range({count})]
+    ranges = [ByteRange({url!r}, k, k + 1) for k in range({count})]
     if {place!r} == "main":
         print("asks", flush=True)
         client.fetch(ranges)

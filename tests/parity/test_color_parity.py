@@ -255,7 +255,7 @@ def test_jpeg_of_tensors_is_torchvisions() -> None:
     x = as_tensor(photograph(50, 70, 0)).contiguous()
     try:
         want = F.jpeg(x, 40)
-    except RuntimeError as e:  # this build of torchvision has no codec
+    except (RuntimeError, AttributeError) as e:  # this build of torchvision has no codec
         pytest.skip(str(e).splitlines()[0])
     op = O.JPEG(on(1), whole(40)(1), kind="tensor")
     equal(as_tensor(apply_sample(x.permute(1, 2, 0).numpy().copy(), (op,), 0)), want, 40)

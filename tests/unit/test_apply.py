@@ -391,7 +391,7 @@ class Deadly(Photos):
 def test_a_worker_that_dies_is_an_engine_error_and_the_next_run_has_new_ones() -> None:
     dataset, before = Deadly(), children()
     engine = Torch().build(setup(dataset, num_workers=1))
-    text = r"^worker 0 \(pid \d+\) exited with code 3, after .* anew .* because worker 0 .*lower num_workers"
+    text = r"^worker 0 \(pid \d+\) exited with code 3, after .* restarted .* because worker 0 .*lower num_workers"
     with pytest.raises(EngineError, match=text):
         list(engine.run(plans(dataset)))
     assert len(list(engine.run(iter([plan(dataset, [0, 1])])))) == 1
