@@ -63,6 +63,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+        # A chessboard: each value meets half of the values of every other axis.
+        half = item.get_closest_marker("half")
+        if half is not None and sum(item.callspec.indices[axis] for axis in half.args) % 2:  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.thorough)
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from grids import half
 from own_datasets import CARRIED, EVAL, RARE, RARELY, TRAIN, AnotherInstead, CopiesOpened, Photos
 from PIL import Image
 from support import BATCH, N, warned
@@ -56,7 +55,10 @@ def damaged(tmp_path: Path, numbered: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
-@pytest.mark.parametrize(("kind", "engine", "workers"), half(CARRIED + RARELY, ENGINES, [0, 2]))
+@pytest.mark.half("kind", "engine", "workers")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", CARRIED + RARELY)
 def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, damaged: Path, numbered: Path) -> None:
     dataset = kind(damaged if kind is AnotherInstead else numbered)
     want = list(TorchLoader(dataset, BATCH))
@@ -68,7 +70,8 @@ def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, d
     assert (by_hand > 0) == (kind in RARELY and kind is not CopiesOpened)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.half("method")
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.slow
 def test_other_ways_to_start_workers(method: str, numbered: Path) -> None:
     """Transforms are told by their places, since every process has objects of its own."""

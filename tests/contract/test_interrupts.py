@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from grids import half
 from interpreter import QUIET, Interpreter
 from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads, same, settled
 
@@ -193,9 +192,10 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
 
 
 @pytest.mark.slow
+@pytest.mark.half("place", "when")
+@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("place", "engine", "kind", "when"),
-    half([(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres], ["before", "after"]),
+    ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]
 )
 def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
     place: str, engine: str, kind: str, when: str, device: str, numbered: Path, monkeypatch: pytest.MonkeyPatch
