@@ -14,8 +14,10 @@ import random
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,13 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    numbers: defaultdict[tuple[Any, str], dict[int, int]] = defaultdict(dict)  # of the values of each axis
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-        # A chessboard: each value meets half of the values of every other axis.
         half = item.get_closest_marker("half")
-        if half is not None and sum(item.callspec.indices[axis] for axis in half.args) % 2:  # type: ignore[attr-defined]
-            item.add_marker(pytest.mark.thorough)
+        if half is not None and isinstance(item, pytest.Function):
+            # A chessboard: each value meets half of the values of every other axis.
+            values = [(item.function, axis, id(item.callspec.params[axis])) for axis in half.args]
+            if sum(numbers[value[:2]].setdefault(value[2], len(numbers[value[:2]])) for value in values) % 2:
+                item.add_marker(pytest.mark.thorough)
 
 
 def pytest_collection_finish() -> None:
