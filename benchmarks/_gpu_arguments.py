@@ -23,7 +23,7 @@ def parser(doc: str | None, seconds: float) -> argparse.ArgumentParser:
 
 
 def parsed(p: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the arguments. Exit if they ask for a GPU and there is none."""
+    """Parse the arguments. Exits if they ask for a GPU that torch does not see."""
     args = p.parse_args()
     if args.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("torch sees no GPU; --device cpu tries the script out without one")

@@ -1,9 +1,9 @@
 """How fast are whole recipes, DALI beside what a user writes with torchvision today?
 
 Prediction (two CPU cores), from CPU milliseconds per image: RandomResizedCrop and flip alone 2.6 times torch's
-DataLoader with torchvision, of which decoding leaves no more to gain; with light color 2.4 times and with RandAugment
-2.3 times, because colors on whole planes take a third of Pillow's time; with TrivialAugment, bilinear warps and MixUp
-2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur.
+DataLoader with torchvision, because most of the time left goes to decoding; with light color 2.4 times and with
+RandAugment 2.3 times, because colors on whole planes take a third of Pillow's time; with TrivialAugment, bilinear warps
+and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur.
 
 Measured: each recipe by itself; its candidates take turns in one run, each in a process of its own, in steady state
 (see ``_candidates.py``), files in the page cache. SimCLR counts images read, of which each becomes two views.

@@ -43,7 +43,7 @@ from gpupipe.system import children
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
 EVENTS = ("break", "resume", "kill", "signal", "nothing")
-"""Events, one of which is drawn for each epoch."""
+"""Each epoch draws one of these events."""
 COUNTED = (
     "batches", "compared_in_every_bit", "breaks", "resumes", "workers_killed", "signals", "files_spoilt",
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """How much CPU time does a script need before its first batch?
 
-Prediction: at most 0.5 s for the import, the loader and its first batch, of which DALI's own import takes most.
+Prediction: import, loader and first batch together take at most 0.5 s, most of it for DALI's own import.
 
 Each measurement is a fresh process that has already imported torch and torchvision. It imports ``DataLoader``, makes a
 loader over 640 JPEG files of torchvision's ``ImageFolder`` whose index exists, and gets the first batch. The result has

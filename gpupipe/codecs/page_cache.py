@@ -16,7 +16,7 @@ CACHE_BYTES = 512 << 20
 
 
 class PageCache:
-    """Unpacked pages, the least recently used of which make room for new ones.
+    """Cache of unpacked pages. New pages replace the least recently used ones.
 
     Pages that are being unpacked count, together with their compressed bytes. The sum exceeds ``limit`` only if one
     page alone does; that page is then the only one. Threads that ask for the same page wait for a single unpacking.

@@ -36,8 +36,8 @@ class Planned(Source, Protocol):
 
 def plan_at(session: Planned, epoch: int, step: int) -> Plan:
     """Return the plan of a step; see :meth:`gpupipe.DataLoader.plan_at`."""
-    plans, cursor = _plans_from(session, epoch, step)
-    return replace(plans[0], step=step) if cursor.delivered else plans[0]
+    plans, _ = _plans_from(session, epoch, step)
+    return replace(plans[0], step=step)
 
 
 def batch_at(session: Planned, epoch: int, step: int) -> Any:

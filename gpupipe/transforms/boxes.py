@@ -7,6 +7,8 @@ box. Heights and widths are numbers or arrays of the same form.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -134,18 +136,23 @@ def hull(points: Array) -> Array:
     return np.concatenate([points.min(axis=1), points.max(axis=1)], axis=1)
 
 
-def _drawn(op: Op, at: Rows) -> Any:
-    """Return which boxes the op moves: all (True), none (False), or bool[N]."""
+def _where_drawn(
+    op: Op, at: Rows, values: Array, before: Size, move: Callable[[Op, Rows, Array, Size], Array]
+) -> Array:
+    """Move the rows of ``values`` whose images are in the mask of ``op``, or all if it has none."""
     mask = getattr(op, "mask", None)
-    if mask is None:
-        return True
-    moving = mask[at]
-    return bool(moving) if np.ndim(moving) == 0 else (moving if not moving.all() else True)
-
-
-def _some(size: Size, moving: Any) -> Size:
-    height, width = (side[moving] if np.ndim(side) else side for side in size)
-    return height, width
+    if not len(values):
+        return values
+    moving = True if mask is None else mask[at]
+    if np.all(moving):
+        return move(op, at, values, before)
+    out = values
+    if np.any(moving):
+        assert not isinstance(at, int)
+        height, width = (side[moving] if np.ndim(side) else side for side in before)
+        out = values.copy()
+        out[moving] = move(op, at[moving], values[moving], (height, width))
+    return out
 
 
 def move_boxes(
@@ -158,15 +165,7 @@ def move_boxes(
 
     Raises :class:`PipelineError` for an op that boxes cannot follow.
     """
-    moving = _drawn(op, at)
-    if moving is False or not len(boxes):
-        return boxes
-    if moving is not True:
-        out = boxes.copy()
-        assert not isinstance(at, int)
-        out[moving] = _move_boxes(op, at[moving], boxes[moving], _some(before, moving), format, clamping)
-        return out
-    return _move_boxes(op, at, boxes, before, format, clamping)
+    return _where_drawn(op, at, boxes, before, partial(_move_boxes, format=format, clamping=clamping))
 
 
 def _move_boxes(op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat, clamping: Clamping) -> Array:
@@ -285,15 +284,7 @@ def move_keypoints(op: Op, at: Rows, points: Array, before: Size) -> Array:
 
     Raises :class:`PipelineError` for an op that keypoints cannot follow.
     """
-    moving = _drawn(op, at)
-    if moving is False or not len(points):
-        return points
-    if moving is not True:
-        out = points.copy()
-        assert not isinstance(at, int)
-        out[moving] = _move_keypoints(op, at[moving], points[moving], _some(before, moving))
-        return out
-    return _move_keypoints(op, at, points, before)
+    return _where_drawn(op, at, points, before, _move_keypoints)
 
 
 def _move_keypoints(op: Op, at: Rows, points: Array, before: Size) -> Array:

@@ -38,7 +38,7 @@ def listed(samples: list[Any]) -> Any:
 
 
 def together(epochs: list[Any]) -> list[Any]:
-    """Of batches of images and masks: whether they show the same window, in other places in every epoch."""
+    """Return whether images and masks show the same window, whether it differs between epochs, and the masks' types."""
     pairs = [
         (image, mask) for epoch in epochs for images, masks in epoch for image, mask in zip(images, masks, strict=True)
     ]
