@@ -60,6 +60,7 @@ bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/recipes.py
 	$(BIN)/python benchmarks/seam.py
 	$(BIN)/python benchmarks/decoded_cache.py
+	$(BIN)/python benchmarks/cache_faults.py
 	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/remote.py
 	$(BIN)/python benchmarks/replaced_objects.py
