@@ -40,6 +40,7 @@ def _use_checkout() -> None:
         sys.modules["gpupipe.pipelines"] = module
         spec.loader.exec_module(module)
         sys.modules["gpupipe"].pipelines = module  # type: ignore[attr-defined]
+    sys.path.append(str(ROOT / "tests"))  # with the writers and cases that tests and benchmarks share
 
 
 _use_checkout()

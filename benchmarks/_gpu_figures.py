@@ -255,14 +255,14 @@ def draw(results: Path) -> Path | None:
     stage = {n: c for n, c in result.get("stages", {}).get("main", {}).items() if "failed" not in c}
     if not stage:
         return None
-    from gpupipe.bench.charts import pyplot
-    from gpupipe.errors import MissingDependency
-
     try:
-        plt = pyplot()
-    except MissingDependency as e:
-        print(e)
+        import matplotlib
+    except ImportError:
+        print("charts need matplotlib: pip install 'gpupipe-loader[bench]'")
         return None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     names = sorted(stage, key=lambda n: stage[n]["median_images_per_second"])
     figure, axes = plt.subplots(figsize=(8, 0.7 * len(names) + 1.6), layout="constrained")
     axes.barh(names, [stage[n]["median_images_per_second"] for n in names], color="#76b900", height=0.62)

@@ -87,7 +87,7 @@ def verdict(predicted: Tolerance, found: dict[str, float]) -> str:
     """``"as predicted"``, ``"equal"`` if a difference was predicted and there is none, or what is more than predicted.
 
     Args:
-        found: a row of :func:`gpupipe.parity.measure.rows`, or ``Difference.to_dict()``.
+        found: a row of :func:`parity_measure.rows`, or ``Difference.to_dict()``.
     """
     parts = [("", predicted.interior)]
     if "border_max" in found:

@@ -38,7 +38,7 @@ class Work:
     sets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Other files than ``paths``, by the name that jobs have for them."""
     packed: tuple[tuple[str, str], ...] = ()
-    """(format, what :data:`gpupipe.testing.formats.CASES` returned for the same files), for ``Job.source``."""
+    """(format, what :data:`format_cases.CASES` returned for the same files), for ``Job.source``."""
 
     def of(self, name: str | None) -> Work:
         """Return the same work on the files of a set."""
@@ -167,7 +167,7 @@ def opened(source: str, packed: str) -> Any:
 
     if "://" in packed:
         return d.WebDataset(packed, remote=d.Remote(fetch=source.partition("-")[2]))  # type: ignore[arg-type]
-    from gpupipe.testing.formats import CASES
+    from format_cases import CASES
 
     return CASES[source].open(packed)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from exif_blocks import ODD_EXIF, odd_exif
 from PIL import Image
 
-from gpupipe.testing.exif import ODD_EXIF, odd_exif
 from gpupipe.testing.photos import photograph
 
 __all__ = ["FORMATS", "mutated", "seeds"]

@@ -43,9 +43,6 @@ from typing import Any
 
 import _common
 import numpy as np
-
-sys.path.insert(0, str(_common.ROOT / "tests"))
-
 from videos import B2, CLOSED, OPEN, VPX, X265, copied, make_video
 
 CODECS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {

@@ -20,16 +20,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
+import _common  # noqa: F401 - finds the modules of tests
+import parity_measure as parity
 from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, verdict
 from _parts import Part, answers
+from decoding_changes import MatrixProducts, changes, decoded_by, quiet
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
-from gpupipe.parity import measure as parity
-from gpupipe.parity.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.pipelines import imagenet
 
 WINDOW = "random crop"

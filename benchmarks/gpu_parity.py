@@ -21,12 +21,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import _common  # noqa: F401 - finds the modules of tests
+import parity_measure as parity
 from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
-
-from gpupipe.parity import measure as parity
 
 
 def pixels(case: str, kind: parity.Kind, count: int, device: str) -> dict[str, Any]:

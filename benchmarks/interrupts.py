@@ -18,7 +18,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import _common
-
-sys.path.insert(0, str(_common.ROOT / "tests"))
-
 from interpreter import QUIET, Interpreter, Script
 
 BOUND = 30.0

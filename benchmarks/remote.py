@@ -22,7 +22,6 @@ import argparse
 import multiprocessing
 import os
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -33,13 +32,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from _candidates import in_turns, ratio
-from _common import ROOT, Table, describe_files, heading, photographs, save
+from _common import Table, describe_files, heading, photographs, save
 from _loaders import Job, Work, opened
 from _recipes import ours
 from _round_arguments import parsed, parser
+from format_cases import write_tar
 
 from gpupipe.system import cpu_seconds
-from gpupipe.testing.formats import write_tar
 
 _SHARE = 0.05
 """Share of requests that are disturbed."""
@@ -70,7 +69,6 @@ CONDITIONS = {
 
 def _serve(pipe: Any, folder: str, condition: Condition) -> None:
     """A store with the files of a folder, in its own process, which also counts requests."""
-    sys.path.insert(0, str(ROOT / "tests"))
     from store import BUCKET, Asked, Fault, store
 
     draw = random.Random(0)

@@ -15,16 +15,14 @@ where there is a delimiter: requests are what compares with other stores.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import Any
 
-from _common import ROOT, Table, heading, save
+import _common  # noqa: F401 - finds the modules of tests
+import store as stores
+from _common import Table, heading, save
 
 from gpupipe.sources.remote.clients import Obstore
-
-sys.path.insert(0, str(ROOT / "tests"))
-import store as stores
 
 _OTHERS = 100_000
 _ANSWER = 1000

@@ -21,16 +21,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from _common import ROOT, Table, heading, save
+from _common import Table, heading, save
+from format_cases import write_tar
+from jpegs import pillow_jpeg
+from store import Store, store
 
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Remote, WebDataset
 from gpupipe.sources.remote.options import Fetch
-from gpupipe.testing.formats import write_tar
-
-sys.path.insert(0, str(ROOT / "tests"))
-from jpegs import pillow_jpeg
-from store import Store, store
 
 _IMAGES = 40
 FETCHES: tuple[Fetch, ...] = ("blocks", "samples")

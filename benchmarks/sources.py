@@ -32,8 +32,7 @@ from _common import Table, describe_files, heading, photographs, result_name, sa
 from _loaders import Job, Work, opened
 from _peers import PEERS, missing
 from _round_arguments import parsed, parser
-
-from gpupipe.testing.formats import CASES
+from format_cases import CASES
 
 BASE = "files"
 SOURCES = (

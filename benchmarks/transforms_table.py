@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from _common import IMAGES, ROOT, Table, describe_files, heading, load, photographs, save
 from _torchvision import Unknown, apply
+from parity_cases import FINISH, PAGE
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, engines, transforms as T
 from gpupipe.errors import PipelineError
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
-from gpupipe.parity.cases import FINISH, PAGE
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op

@@ -17,7 +17,6 @@ from command_line import error, gpupipe
 from PIL import Image
 
 from gpupipe import __version__
-from gpupipe.bench.charts import draw, read
 from gpupipe.demo import train as demo_module
 from gpupipe.testing.photos import make_photos, photograph
 
@@ -252,9 +251,6 @@ def test_bench_measures_in_turns_and_writes_json(photos: Path, tmp_path: Path) -
     assert result["candidates"]["torch"]["ratio"] == 1
     assert result["machine"]["cores"] >= 1 and result["settings"]["batch_size"] == 8
     assert str(photos) not in file.read_text() and os.uname().nodename not in file.read_text()
-    pytest.importorskip("matplotlib")
-    with Image.open(draw(read(file), tmp_path / "chart.png")) as chart:
-        assert chart.width > 800
 
 
 @pytest.mark.slow
@@ -268,9 +264,6 @@ def test_bench_compares_with_torchvision_where_it_is(photos: Path) -> None:
 def test_bench_refuses_what_it_does_not_know(photos: Path, tmp_path: Path) -> None:
     assert "must be some of dali, torch, null, torchvision" in error("bench", VAL, photos, "--engines", "dali,pytorch")
     assert "there is no such folder" in error("bench", VAL, photos, "--json", tmp_path / "no" / "result.json")
-    (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(ValueError, match="not a benchmark result"):
-        read(tmp_path / "other.json")
 
 
 # ---- demo

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from command_line import error, gpupipe
+from format_cases import example, heads, image_record, sample, tfrecord
 from PIL import Image
 from support import write_photos
 
@@ -24,7 +25,6 @@ from gpupipe.commands.sources import open_images
 from gpupipe.pack.columns import Carried, Column, carry
 from gpupipe.pack.formats import FORMATS, member_key
 from gpupipe.pack.journal import NAME
-from gpupipe.testing.formats import example, heads, image_record, sample, tfrecord
 
 N = 4
 OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "tfrecord": datasets.TFRecord, "parquet": datasets.Parquet}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import error, gpupipe
+from format_cases import CASES, write_tar
 from store import BUCKET, Store, store
 from support import N, write_photos
 
@@ -20,7 +21,6 @@ from gpupipe.errors import DatasetError
 from gpupipe.sources.label_names import names_beside, text_of
 from gpupipe.sources.remote import files
 from gpupipe.sources.storage import LOCAL
-from gpupipe.testing.formats import CASES, write_tar
 
 
 @pytest.fixture(scope="module")

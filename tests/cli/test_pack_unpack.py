@@ -20,6 +20,16 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import error, gpupipe
+from format_cases import (
+    CASES,
+    example,
+    table,
+    tfrecord as tfrecord_of,
+    write_litdata,
+    write_mds,
+    write_tar,
+    write_tfrecord,
+)
 from support import write_photos
 
 from gpupipe import DataLoader, datasets
@@ -31,16 +41,6 @@ from gpupipe.pack.formats import FORMATS
 from gpupipe.pack.unpack import Unpacking
 from gpupipe.sources import compressed, parquet_pages
 from gpupipe.sources.shards import RandomAccessError
-from gpupipe.testing.formats import (
-    CASES,
-    example,
-    table,
-    tfrecord as tfrecord_of,
-    write_litdata,
-    write_mds,
-    write_tar,
-    write_tfrecord,
-)
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402

@@ -18,12 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from support import BATCH, EVAL, SEED, TRAIN, N
-from torch.utils.data import default_collate
-
-from gpupipe import DataLoader, Shard, datasets as ours, transforms as T
-from gpupipe.errors import DatasetError
-from gpupipe.testing.formats import (
+from format_cases import (
     example,
     heads,
     image_record,
@@ -31,6 +26,11 @@ from gpupipe.testing.formats import (
     tfrecord,
     write_hdf5,
 )
+from support import BATCH, EVAL, SEED, TRAIN, N
+from torch.utils.data import default_collate
+
+from gpupipe import DataLoader, Shard, datasets as ours, transforms as T
+from gpupipe.errors import DatasetError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 

@@ -12,6 +12,7 @@ import torch
 
 pytest.importorskip("nvidia.dali")
 
+from exif_blocks import odd_exif
 from PIL import Image
 from support import BATCH, EVAL, TRAIN, Case, Encoded, N, images_of, seen
 
@@ -21,7 +22,6 @@ from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.messages import clean
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.errors import EngineError
-from gpupipe.testing.exif import odd_exif
 from gpupipe.testing.photos import photograph
 
 Fail = Callable[[Callable[[int], bool]], list[int]]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_cases import CASES, Case
 from support import BATCH, SEED, TRAIN, N, all_seen, same, seen
 
 from gpupipe import DataLoader, Shard
@@ -24,7 +25,6 @@ from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Dataset, ImageFolder
 from gpupipe.errors import DatasetError
 from gpupipe.reading.buffers import Borrowed, BufferPool
-from gpupipe.testing.formats import CASES, Case
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 

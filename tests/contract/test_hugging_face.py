@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exif_blocks import odd_exif
 from PIL import Image
 from support import TRAIN
 from torch.utils.data import DataLoader as TorchLoader, Subset
@@ -23,7 +24,6 @@ from torchvision import transforms as tvt
 from gpupipe import DataLoader, datasets as ours
 from gpupipe.errors import ConfigError, DatasetError, TranslationError
 from gpupipe.loader.native import NativeSession
-from gpupipe.testing.exif import odd_exif
 from gpupipe.testing.photos import photograph
 
 hf = pytest.importorskip("datasets")

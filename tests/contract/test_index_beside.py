@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from command_line import error, gpupipe
+from format_cases import write_tar
 from store import BUCKET, KEY, SECRET, Store
 
 from gpupipe.datasets import ImageFolder, WebDataset
 from gpupipe.errors import DatasetError
 from gpupipe.sources.remote import files
-from gpupipe.testing.formats import write_tar
 
 SHARDS = f"s3://{BUCKET}/data/{{000..001}}.tar"
 

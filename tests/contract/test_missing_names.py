@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_cases import CASES
 from support import EVAL, N, pictures
 
 from gpupipe import DataLoader, SampleError, datasets as ours
 from gpupipe.datasets import HDF5Arrays, ImageFolder, WebDataset
 from gpupipe.errors import DatasetError
-from gpupipe.testing.formats import CASES
 
 NAMED = {
     "tar": (ours.WebDataset, "'cls'"),

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_cases import CASES, Case, write_tar
 from jpegs import sliceable_pillow_jpeg
 from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
@@ -31,7 +32,6 @@ from gpupipe.reading import tiles as reading_tiles
 from gpupipe.sources.remote import choose, clients
 from gpupipe.sources.remote.block_cache import BlockCache
 from gpupipe.sources.remote.files import _connections
-from gpupipe.testing.formats import CASES, Case, write_tar
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 

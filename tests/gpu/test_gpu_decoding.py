@@ -7,15 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import parity_measure as parity
 import pytest
+from decoding_changes import MatrixProducts, changes, decoded_by, quiet
 from gpu_tools import DRY_RUN
 from support import SEED
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
-from gpupipe.parity import measure as parity
-from gpupipe.parity.decoding import MatrixProducts, changes, decoded_by, quiet
 from gpupipe.pipelines import imagenet
 
 ITERATIONS = 12 if DRY_RUN else 200

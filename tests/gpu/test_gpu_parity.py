@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parity_measure as parity
 import pytest
 import torch
 from jpegs import pillow_jpeg, sliceable_pillow_jpeg
@@ -20,7 +21,6 @@ from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError
-from gpupipe.parity import measure as parity
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from format_cases import write_tar
 from support import BATCH, SEED, TRAIN, N, all_seen, seen, write_photos
 from torch.utils.data import DistributedSampler
 
@@ -18,7 +19,6 @@ from gpupipe.errors import ConfigError, StateError
 from gpupipe.planning.blocks import BlockShuffled, quality, starts_of
 from gpupipe.planning.order import Sequential, Shuffle
 from gpupipe.sources.base import Pages
-from gpupipe.testing.formats import write_tar
 
 RNG = np.random.default_rng(0)
 SIZES = RNG.integers(0, 30_000, 3000)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import parity_measure as parity
 import pytest
 import torch
+from decoding_changes import Changes, MatrixProducts, changes, decoded_by, quiet
 
 from gpupipe import DataLoader
 from gpupipe.datasets import Arrays
-from gpupipe.parity import measure as parity
-from gpupipe.parity.decoding import Changes, MatrixProducts, changes, decoded_by, quiet
 from gpupipe.parity.difference import Difference
 from gpupipe.pipelines import imagenet
 

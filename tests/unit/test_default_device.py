@@ -13,8 +13,9 @@ import torch
 
 pytest.importorskip("nvidia.dali")
 
+import parity_measure as parity
+
 from gpupipe import DataLoader
-from gpupipe.parity import measure as parity
 
 NAMES = ("imagenet.train", "AugMix", "mixup", "erasing with noise", "hue, pil")
 

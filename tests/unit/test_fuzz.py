@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_cases import CASES
 from hypothesis import HealthCheck, given, settings, strategies as st
 from index_files import arrays_of, rewritten
 from PIL import Image
@@ -36,7 +37,6 @@ from gpupipe.sources.folder import Tree
 from gpupipe.sources.list_file import read_list
 from gpupipe.sources.names import expand
 from gpupipe.sources.storage import LOCAL
-from gpupipe.testing.formats import CASES
 
 OLD_NS = 1_500_000_000_000_000_000
 QUICK = settings(

@@ -178,8 +178,7 @@ def test_clips_are_compared_only_with_what_ran() -> None:
 
 def test_parity_is_judged_beside_the_predictions() -> None:
     import gpu_parity as module
-
-    from gpupipe.parity import measure
+    import parity_measure as measure
 
     def kinds(**values: float) -> dict[str, Any]:
         spread = {"max": 0.0, "mean": 0.0, "over_1": 0.0} | values
@@ -202,8 +201,7 @@ def test_parity_is_judged_beside_the_predictions() -> None:
 
 def test_the_parts_of_parity_are_the_most_telling_first(tmp_path: Path) -> None:
     import gpu_parity as module
-
-    from gpupipe.parity import measure
+    import parity_measure as measure
 
     names = [part.name for part in module.parts(str(tmp_path), 4, "cpu")]
     assert len(set(names)) == len(names)

@@ -12,13 +12,13 @@ from support import plans_of
 
 pytest.importorskip("nvidia.dali")
 
+import parity_measure as parity
 from nvidia.dali import backend
 from nvidia.dali.tensors import TensorListCPU
 
 from gpupipe.engines.dali.graph import DecoderOptions, Graph, build_graph
 from gpupipe.engines.dali.graph_end import graph_end
 from gpupipe.engines.dali.runner import Piece, Runner
-from gpupipe.parity import measure as parity
 from gpupipe.reading.reader import Feed
 
 NAMES = [*parity.CASES, *parity.RECIPES]

@@ -99,9 +99,10 @@ def test_a_finalizer_waits_for_the_stream_on_which_the_batch_was_handed_out(devi
 def test_closing_gives_dalis_pools_back_when_the_device_is_idle(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order: what was freed in the order of a stream is free only when the stream has passed."""
     pytest.importorskip("nvidia.dali")
+    import parity_measure as parity
+
     from gpupipe.engines.dali import engine as module, pools
     from gpupipe.engines.dali.graph import DecoderOptions
-    from gpupipe.parity import measure as parity
     from gpupipe.reading.setup import Setup
 
     calls: list[str] = []

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import gpupipe
+from format_cases import MAGIC, heads, record, table
 from PIL import Image
 from support import pictures
 
@@ -52,7 +53,6 @@ from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
 from gpupipe.sources import extras
 from gpupipe.sources.storage import LOCAL
-from gpupipe.testing.formats import MAGIC, heads, record, table
 
 google_crc32c = pytest.importorskip("google_crc32c")
 pa = pytest.importorskip("pyarrow")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from interpreter import Interpreter
+from parity_cases import CASES
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays, Subset
@@ -17,7 +18,6 @@ from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels import registry
 from gpupipe.kernels.apply import apply_sample, apply_together
 from gpupipe.kernels.geometry import crop_batch, window
-from gpupipe.parity.cases import CASES
 from gpupipe.transforms import ops as O
 
 pytest.importorskip("nvidia.dali")

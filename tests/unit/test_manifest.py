@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_cases import write_manifest
 from support import write_photos
 
 from gpupipe.datasets import Manifest, WebDataset
 from gpupipe.errors import DatasetError
 from gpupipe.sources.braces import braces
-from gpupipe.testing.formats import write_manifest
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,9 @@ from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
+from parity_cases import CASES, FINISH, PAGE
+from parity_measure import apart, arrays, batches
+
 from gpupipe import transforms as T
 from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.lowering import LOWERINGS
@@ -24,8 +27,6 @@ from gpupipe.interop import translate_transform
 from gpupipe.kernels import ARITHMETIC, BATCH_FORMS, FORMS
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.kernels.registry import FAST_FORMS
-from gpupipe.parity.cases import CASES, FINISH, PAGE
-from gpupipe.parity.measure import apart, arrays, batches
 from gpupipe.parity.tolerances import TABLE, check
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops as O

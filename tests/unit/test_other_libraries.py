@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from format_cases import write_huggingface, write_tar
 from PIL import Image
 from support import TRAIN, N, write_photos
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset, Subset
 
 from gpupipe import DataLoader, FallbackWarning, datasets as ours
 from gpupipe.errors import DatasetError, TranslationError
-from gpupipe.testing.formats import write_huggingface, write_tar
 
 hf = pytest.importorskip("datasets")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_cases import table
 from PIL import Image
 from support import EVAL, SEED, all_seen, same
 
@@ -29,7 +30,6 @@ from gpupipe.errors import DatasetError
 from gpupipe.sources import parquet_pages
 from gpupipe.sources.parquet_pages import Column, places
 from gpupipe.sources.thrift import ThriftReader
-from gpupipe.testing.formats import table
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

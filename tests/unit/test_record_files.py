@@ -19,13 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-from support import write_photos
-
-from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
-from gpupipe.errors import DatasetError, MissingDependency
-from gpupipe.testing.exif import odd_exif
-from gpupipe.testing.formats import (
+from exif_blocks import odd_exif
+from format_cases import (
     MAGIC,
     example,
     heads,
@@ -39,6 +34,11 @@ from gpupipe.testing.formats import (
     write_recordio,
     write_tfrecord,
 )
+from PIL import Image
+from support import write_photos
+
+from gpupipe.datasets import LMDB, MDS, ImageFolder, LitData, RecordIO, TFRecord, Zip
+from gpupipe.errors import DatasetError, MissingDependency
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from format_cases import write_tar
 from jpegs import pillow_jpeg
 
 from gpupipe import DataLoader, datasets
 from gpupipe.errors import DatasetError
 from gpupipe.sources.spelling import plain
-from gpupipe.testing.formats import write_tar
 
 IMAGES = [pillow_jpeg(40, 40, i) for i in range(6)]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from format_cases import table, write_hdf5
 from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same, write_photos
 
 from gpupipe import DataLoader
 from gpupipe.datasets import HDF5, Arrays, Arrow, HDF5Arrays, Parquet
 from gpupipe.errors import DatasetError, MissingDependency
-from gpupipe.testing.formats import table, write_hdf5
 
 h5py = pytest.importorskip("h5py")
 pa = pytest.importorskip("pyarrow")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exif_blocks import ODD_EXIF, odd_exif
 from odd_files import encode, picture
 from PIL import Image
 from support import Encoded, images_of
@@ -17,7 +18,6 @@ from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.pillow import upright
 from gpupipe.datasets import ImageList, Subset, WebDataset, from_torch
 from gpupipe.reading.windows import stored_windows
-from gpupipe.testing.exif import ODD_EXIF, odd_exif
 from gpupipe.transforms.ops import Crop
 
 CUT = T.Compose([T.RandomCrop((29, 37)), T.PILToTensor()])

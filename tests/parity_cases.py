@@ -1,6 +1,6 @@
 """Pipelines to compare engines and devices with: one for each op that may differ, and the recipes.
 
-:mod:`.measure` measures them. Every row of the table of promises has a case.
+:mod:`parity_measure` measures them. Every row of the table of promises has a case.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import transforms as T
-from ..transforms.timm import Levels, Step, TimmRandAugment
+from gpupipe import transforms as T
+from gpupipe.transforms.timm import Levels, Step, TimmRandAugment
 
 __all__ = ["CASES", "FINISH", "PAGE", "RECIPES", "Make"]
 

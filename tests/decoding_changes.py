@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..loader.dataloader import DataLoader
-from .difference import Difference
+from gpupipe.loader.dataloader import DataLoader
+from gpupipe.parity.difference import Difference
 
 __all__ = ["Changes", "MatrixProducts", "Quiet", "changes", "decoded_by", "quiet"]
 

@@ -13,17 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from parity_cases import CASES, RECIPES, Make
 from PIL import Image
 
-from ..datasets import Arrays, Dataset, ImageFolder
-from ..engines import Dali
-from ..errors import ConfigError
-from ..loader.dataloader import DataLoader
-from ..testing.photos import photograph
-from ..transforms.ops import by_view
-from . import tolerances
-from .cases import CASES, RECIPES, Make
-from .difference import Difference, difference
+from gpupipe.datasets import Arrays, Dataset, ImageFolder
+from gpupipe.engines import Dali
+from gpupipe.errors import ConfigError
+from gpupipe.loader.dataloader import DataLoader
+from gpupipe.parity import tolerances
+from gpupipe.parity.difference import Difference, difference
+from gpupipe.testing.photos import photograph
+from gpupipe.transforms.ops import by_view
 
 __all__ = [
     "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "measure", "rows",

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..codecs.tfrecord import example, framed, message
-from ..formats.base import Format
-from ..formats.registry import formats
+from gpupipe.codecs.tfrecord import example, framed, message
+from gpupipe.formats.base import Format
+from gpupipe.formats.registry import formats
 
 __all__ = [
     "CASES",
