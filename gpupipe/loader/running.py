@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from ..engines.base import Engine, Run
 from ..engines.delivery import KeepAlive
 from ..errors import EngineError
+from ..reading.torch_threads import one_torch_thread
 from ..signal_handlers import deferred
 from ..types import Batch
 from .plan_stream import PlanStream
@@ -209,15 +210,8 @@ def one_thread_in_forks() -> Iterator[None]:
     A fork lacks the OpenMP threads of its parent, so the next parallel loop would wait for them forever, even one of
     the script. torch's worker processes use one thread for the same reason.
     """
-    threads = torch.get_num_threads() if _is_forked else 1
-    if threads == 1:
+    with one_torch_thread() if _is_forked else nullcontext():
         yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _in_forked_child() -> None:

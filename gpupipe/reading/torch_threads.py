@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from ..codecs.patience import Pool
 from ..signal_handlers import deferred
 
-__all__ = ["torch_threads"]
+__all__ = ["one_torch_thread", "torch_threads"]
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """In this context, run torch's functions in the calling thread only."""
+    threads = torch.get_num_threads()
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 def torch_threads(count: int, name: str) -> Pool:

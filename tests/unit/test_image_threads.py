@@ -120,6 +120,23 @@ def test_functions_of_the_batch_get_the_batch() -> None:
     assert apply_batch(batch, rest).dtype == torch.float32 and seen == [(7, 3, 40, 56)]
 
 
+def test_user_code_runs_with_one_thread_of_torch() -> None:
+    before, inside = torch.get_num_threads(), []
+
+    def look(image: Any) -> Any:
+        inside.append((threading.current_thread(), torch.get_num_threads()))
+        return image
+
+    torch.set_num_threads(3)
+    try:
+        pool = ImageThreads(2)
+        pool.start(N, mine(PIXELS), resolved(T.Lambda(look))).result()
+        pool.close()
+        assert inside == [(threading.current_thread(), 1)] * N and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -25,7 +25,7 @@ from torch import Tensor
 from ...codecs.patience import gave_up
 from ...kernels.apply import apply_sample
 from ...reading.buffers import BatchPool
-from ...reading.torch_threads import torch_threads
+from ...reading.torch_threads import one_torch_thread, torch_threads
 from ...transforms.ops import Op, Views
 from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
@@ -180,12 +180,13 @@ class Making:
     def result(self) -> tuple[Tensor, ...]:
         """Return [B, C, H, W] of each view, before the ops in :attr:`rest`. Runs user code, and waits."""
         try:
-            for row in range(len(self._made)):
-                self.row = row
-                image = (
-                    self._made.popleft().result()
-                )  # a variable would make a reference cycle of the future and its error
-                self._run_user_code(image, self._after, row, 0)
+            if self._made:
+                # As in torch's worker processes: parallel loops would wait for the threads of the pool and of DALI.
+                with one_torch_thread():
+                    for row in range(len(self._made)):
+                        self.row = row
+                        # A variable would make a reference cycle of the future and its error.
+                        self._run_user_code(self._made.popleft().result(), self._after, row, 0)
             while self._working:
                 self._working.popleft().result()
         except BaseException:
