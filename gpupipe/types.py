@@ -17,6 +17,7 @@ import numpy.typing as npt
 from .errors import BadSample, ConfigError
 
 if TYPE_CHECKING:
+    from .transforms.boxes import BatchBoxes
     from .transforms.ops import Op
     from .transforms.ops.mixing import Mixing
 
@@ -111,6 +112,8 @@ class Plan:
     function."""
     frames: IntArray | None = None
     """i64[B, T]: frames of each clip, if the dataset has clips. Row i of every op applies to all frames of clip i."""
+    boxes: BatchBoxes | None = None
+    """Boxes of the images as the index knows them, if a transform draws by them."""
     bad: tuple[BadSample, ...] = ()
     """Bad samples that the batch skips or replaces."""
     mixing: tuple[Mixing, ...] = ()

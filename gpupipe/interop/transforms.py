@@ -567,6 +567,10 @@ def _of_targets(t: Any, place: _ImageState) -> list[Transform]:
     return []
 
 
+def _of_boxes(t: Any, place: _ImageState) -> list[Transform]:
+    raise UnsupportedError("its draws depend on boxes, which a script's dataset makes later", "unknown-transform")
+
+
 def _classification_preset(t: Any, place: _ImageState) -> list[Transform]:
     """Translate what ``weights.transforms()`` of torchvision's models returns."""
     return [
@@ -618,6 +622,7 @@ _RULES: dict[str, Callable[[Any, _ImageState], list[Transform]]] = {
     "RandomCrop": _random_crop,
     # In place or not makes no difference here, and fingerprints of pipelines do not contain it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
+    "RandomIoUCrop": _of_boxes,
     "SanitizeBoundingBoxes": _of_targets,
     "SanitizeKeyPoints": _of_targets,
     "SetClampingMode": _of_targets,

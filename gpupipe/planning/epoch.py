@@ -20,7 +20,15 @@ from .order import Order
 if TYPE_CHECKING:
     from ..datasets.dataset import Dataset
 
-__all__ = ["EpochPlan", "frames_of", "pictures_per_sample", "resolve_missing", "resolve_plan", "sizes_after"]
+__all__ = [
+    "EpochPlan",
+    "frames_of",
+    "pictures_per_sample",
+    "resolve_missing",
+    "resolve_plan",
+    "sizes_after",
+    "with_boxes",
+]
 
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
@@ -28,7 +36,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 
     Raises :class:`PipelineError` if the resulting images differ in size and cannot be stacked.
     """
-    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes))
+    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes)
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
@@ -45,7 +53,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 def sizes_after(plan: Plan, pipeline: Compose) -> npt.NDArray[np.int64]:
     """Return height and width i64[B, 2] of the images that a pipeline makes of a plan's images."""
     assert plan.sizes is not None
-    return pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(plan.sizes)).images.sizes
+    return pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(plan.sizes), plan.boxes).images.sizes
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
@@ -62,6 +70,14 @@ def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np
     """Return the frames i64[B, T] that the temporal transforms select from a plan's clips, or ``None`` for images."""
     frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
     return None if frames is None else pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
+
+
+def with_boxes(dataset: Dataset, pipeline: Compose, plan: Plan) -> Plan:
+    """Return the plan with the boxes of its images, if a transform draws by them."""
+    if not pipeline.draws_by_boxes:
+        return plan
+    found = (target.boxes(plan.indices) for target in dataset.columns.values())
+    return replace(plan, boxes=next((boxes for boxes in found if boxes is not None), None))
 
 
 def pictures_per_sample(dataset: Dataset, pipeline: Compose) -> int:
@@ -111,6 +127,7 @@ class EpochPlan:
             )
         by_hand = frozenset(indices.tolist()) & self.by_hand if self.by_hand else frozenset[int]()
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand)
+        plan = with_boxes(self.dataset, self.pipeline, plan)
         frames = frames_of(self.dataset, self.pipeline, plan)
         plan = plan if frames is None else replace(plan, frames=frames)
         sizes = self.dataset.sizes

@@ -18,6 +18,7 @@ from PIL import Image
 
 from ..datasets.dataset import Dataset
 from ..kernels.picture import pil
+from ..planning.epoch import with_boxes
 from ..transforms.compose import Compose
 from ..transforms.ops import Resize
 from ..transforms.ops.promise import Bound, Tolerance
@@ -101,8 +102,8 @@ def remark(dataset: Dataset, pipeline: Compose) -> str:
         return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
     some = np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64))
     some = some[sizes[some].min(axis=1) > 0]
-    plan = Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0)
-    ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some])
+    plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
+    ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes)
     factors = scaled.factors(plan.with_sizes(sizes[some], ops))
     each = ", ".join(f"{n:,} at 1/{f}" for f in reversed(FACTORS) if (n := int((factors == f).sum())))
     return f"scaled: decoded smaller, of {len(some):,} sampled images: {each or 'none'}"

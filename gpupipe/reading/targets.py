@@ -44,10 +44,17 @@ def check_targets(dataset: Dataset, pipeline: Compose) -> None:
     """Raise an error if a pipeline does something that the dataset's targets cannot follow."""
     columns = following(dataset)
     names = ", ".join(map(repr, columns))
-    if pipeline.on_objects and not any(target.format for target in columns.values()):
+    boxes = [name for name, target in columns.items() if target.format]
+    needing = [t for t in pipeline.transforms if t.on_objects or t.draws_by_boxes]
+    if needing and not boxes:
         raise ConfigError(
-            f"{pipeline.on_objects[0]!r} needs boxes, and {dataset!r} has no column of them; leave it out, or add "
-            "targets.Boxes with datasets.Columns"
+            f"{needing[0]!r} needs boxes, and {dataset!r} has no column of them; leave it out, or add targets.Boxes "
+            "with datasets.Columns"
+        )
+    if pipeline.draws_by_boxes and len(boxes) > 1:
+        raise ConfigError(
+            f"the pipeline draws by the boxes of an image, and {dataset!r} has several columns of them: "
+            f"{', '.join(map(repr, boxes))}; use a dataset with one"
         )
     if not any(target.moves for target in columns.values()):
         return

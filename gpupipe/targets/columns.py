@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..transforms.boxes import BatchBoxes
 from .target import Collated, Moves, Target
 
 __all__ = ["ChosenRows", "NumberColumn", "TextColumn"]
@@ -93,6 +94,9 @@ class ChosenRows(Target):
 
     def of(self, indices: I64) -> Sequence[Any]:
         return self.target.of(self.indices[indices])
+
+    def boxes(self, indices: I64) -> BatchBoxes | None:
+        return self.target.boxes(self.indices[indices])
 
     def follow(self, values: Sequence[Any], moves: Sequence[Moves]) -> Sequence[Any]:
         return self.target.follow(values, moves)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
-from ..transforms.boxes import BoxFormat, Clamping, check_boxes
+from ..transforms.boxes import BatchBoxes, BoxFormat, Clamping, check_boxes
 from .target import Array, Collated, Moves, Target
 
 __all__ = ["Boxes", "Keypoints", "ObjectNumbers"]
@@ -98,6 +98,11 @@ class Boxes(ObjectNumbers):
         check_boxes(self.values, format, clamping)
         self.format: BoxFormat = format
         self.clamping = clamping
+
+    def boxes(self, indices: npt.NDArray[np.int64]) -> BatchBoxes:
+        values = self.of(indices)
+        rows = np.repeat(np.arange(len(values)), [len(boxes) for boxes in values])
+        return BatchBoxes(np.concatenate([self.values[:0], *values]), rows, self.format, self.clamping)
 
     def follow(self, values: Sequence[Any], moves: Sequence[Moves]) -> Sequence[Any]:
         found = zip(values, moves, strict=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..transforms.boxes import BoxFormat, Clamping
+from ..transforms.boxes import BatchBoxes, BoxFormat, Clamping
 
 __all__ = ["Collated", "Moves", "Target"]
 
@@ -49,6 +49,10 @@ class Target(ABC):
     def of(self, indices: npt.NDArray[np.int64]) -> Sequence[Any]:
         """Return the values of samples, given their indices. Must be cheap: what has to be read, such as a mask, is
         represented by its path."""
+
+    def boxes(self, indices: npt.NDArray[np.int64]) -> BatchBoxes | None:
+        """Return the boxes of samples, by which a transform may draw; ``None`` if the values are no boxes."""
+        return None
 
     def follow(self, values: Sequence[Any], moves: Sequence[Moves]) -> Sequence[Any]:
         """Return values after their images were moved, one for each of ``moves``.

@@ -8,6 +8,7 @@ from . import (
     blur_noise,
     color,
     containers,
+    detection,
     dtype,
     enhance,
     erasing,
@@ -27,6 +28,7 @@ from .blur_noise import *
 from .color import *
 from .compose import Compose
 from .containers import *
+from .detection import *
 from .dtype import *
 from .enhance import *
 from .erasing import *
@@ -47,6 +49,7 @@ __all__ += auto_augment.__all__
 __all__ += blur_noise.__all__
 __all__ += color.__all__
 __all__ += containers.__all__
+__all__ += detection.__all__
 __all__ += dtype.__all__
 __all__ += enhance.__all__
 __all__ += erasing.__all__

@@ -7,7 +7,8 @@ box. Heights and widths are numbers or arrays of the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -19,10 +20,12 @@ from .ops import Crop, Flip, Op, Perspective, Resize, Warp
 from .ops.op import Array
 
 __all__ = [
+    "BatchBoxes",
     "BoxFormat",
     "Clamping",
     "Size",
     "cannot_follow",
+    "centers_within",
     "check_boxes",
     "clamp_boxes",
     "clamp_keypoints",
@@ -177,7 +180,12 @@ def _move_boxes(op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat,
         if format != "XYXY":
             shift[..., 2:] = 0
         moved = boxes - shift
-        return moved if clamping is None else clamp_boxes(moved, after, format)
+        moved = moved if clamping is None else clamp_boxes(moved, after, format)
+        if op.by_center:
+            low = _two(op.left[at], op.top[at], np.int64)
+            within = centers_within(convert_boxes(boxes, format, "XYXY"), low, low + _two(after[1], after[0], np.int64))
+            moved[~within] = 0
+        return moved
     if isinstance(op, Resize):
         values = boxes.astype(np.float32) if dtype.kind == "i" else boxes
         return (values * _four(*_ratios(before, after), np.float32)).astype(dtype)
@@ -193,6 +201,38 @@ def _move_boxes(op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat,
         moved = moved if clamping is None else clamp_boxes(moved, after, "XYXY")
         return convert_boxes(moved, "XYXY", format).astype(dtype)
     raise cannot_follow(op, "boxes")
+
+
+def centers_within(boxes: Array, low: Array, high: Array) -> Array:
+    """Return bool[...]: whether the centers of XYXY boxes [..., 4] lie between ``low`` and ``high``, both [..., 2]."""
+    half = np.asarray(0.5, np.float32 if boxes.dtype.kind == "i" else boxes.dtype)
+    center = half * (boxes[..., :2] + boxes[..., 2:]).astype(half.dtype)
+    within: Array = ((low < center) & (center < high)).all(axis=-1)
+    return within
+
+
+@dataclass(frozen=True, eq=False)
+class BatchBoxes:
+    """Boxes of all images of a batch, by which a transform draws."""
+
+    values: Array
+    """[M, 4]"""
+    rows: npt.NDArray[np.int64]
+    """i64[M]: the row of each box's image in the batch, never falling."""
+    format: BoxFormat = "XYXY"
+    clamping: Clamping = "soft"
+
+    def moved(self, ops: Sequence[Op], sizes: npt.NDArray[np.int64]) -> BatchBoxes:
+        """Return the boxes after ``ops``. ``sizes`` i64[B, 2] are height and width of the images before them.
+
+        Raises :class:`PipelineError` for an op that they cannot follow.
+        """
+        boxes, size = self.values, (sizes[self.rows, 0], sizes[self.rows, 1])
+        for op in ops:
+            if op.geometric:
+                boxes = move_boxes(op, self.rows, boxes, size, self.format, self.clamping)
+                size = size_after(op, self.rows, size)
+        return self if boxes is self.values else replace(self, values=boxes)
 
 
 def cannot_follow(op: Op, what: str) -> PipelineError:

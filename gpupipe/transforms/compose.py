@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
+from .boxes import BatchBoxes
 from .lambda_ import Lambda
 from .objects import OnObjects
 from .ops import Dtype, Op, Views
@@ -90,15 +91,23 @@ class Compose:
         self._keys = tuple(keys)
         _ = self.outputs  # raises if the transforms do not fit together
 
-    def resolve(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], sizes: npt.NDArray[np.integer]) -> Resolved:
+    def resolve(
+        self,
+        seed: int,
+        epoch: int,
+        keys: npt.NDArray[np.uint64],
+        sizes: npt.NDArray[np.integer],
+        boxes: BatchBoxes | None = None,
+    ) -> Resolved:
         """Resolve all transforms for a batch.
 
         Args:
             seed, epoch: as in :func:`gpupipe.rng.uniforms`.
             keys: u64[B], keys of the samples.
             sizes: int[B, 2], height and width of the decoded images.
+            boxes: boxes of the images; required if :attr:`draws_by_boxes`.
         """
-        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes)
+        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes, boxes)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
         """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
@@ -126,13 +135,20 @@ class Compose:
         return tuple(t for t in self.transforms if isinstance(t, OnObjects))
 
     @property
+    def draws_by_boxes(self) -> bool:
+        """Whether a transform needs the boxes of the images to resolve."""
+        return any(t.draws_by_boxes for t in self.transforms)
+
+    @property
     def draw_keys(self) -> tuple[int, ...]:
         """Key of each transform's draws, made from its name and the number of earlier transforms of that name."""
         return self._keys
 
-    def resolve_with(self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer]) -> Resolved:
+    def resolve_with(
+        self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer], boxes: BatchBoxes | None = None
+    ) -> Resolved:
         """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
-        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2))
+        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=boxes if self.draws_by_boxes else None)
         ops: list[Op] = []
         mixing: list[Mixing] = []
         on_batch = on_objects = None
@@ -190,7 +206,7 @@ class Compose:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images
             try:
-                return self.resolve_with(_probing, sizes * scale)
+                return self.resolve_with(_probing, sizes * scale, _some_boxes(sizes * scale))
             except PipelineError:
                 if scale == 4096:
                     raise
@@ -221,6 +237,13 @@ class Compose:
         if self.memory_format != "contiguous_format":
             lines.append(f"    memory_format={self.memory_format!r},")
         return "\n".join(["Compose(", *lines, ")"]) if lines else "Compose()"
+
+
+def _some_boxes(sizes: I64) -> BatchBoxes:
+    """Return a box in the center of every image."""
+    height, width = sizes.T.astype(np.float32)
+    values = np.stack([width / 4, height / 4, width * 3 / 4, height * 3 / 4], axis=1)
+    return BatchBoxes(values, np.arange(len(sizes)))
 
 
 def _probing(key: int, draws: int) -> F64:

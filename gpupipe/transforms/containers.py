@@ -38,11 +38,15 @@ class _Sequence(Transform):
     def on_batch(self) -> bool:
         return bool(self.transforms) and all(t.on_batch for t in self.transforms)
 
+    @property
+    def draws_by_boxes(self) -> bool:
+        return any(t.draws_by_boxes for t in self.transforms)
+
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         ops: list[Op] = []
         start = 0
         for t in self.transforms:
-            found, images = t.resolve(u[:, start : start + t.draws], images)
+            found, images = t.resolved(u[:, start : start + t.draws], images)
             if images.views:
                 raise t.refuse("it creates several views of each image; put it into the Compose itself")
             ops.extend(found)
@@ -100,6 +104,10 @@ class _Container(Transform):
     def on_batch(self) -> bool:
         return all(t.on_batch for t in self.transforms)
 
+    @property
+    def draws_by_boxes(self) -> bool:
+        return any(t.draws_by_boxes for t in self.transforms)
+
     def _uniforms(self, u: F64) -> list[F64]:
         """Return the uniform numbers of each member."""
         ends = np.cumsum([self.own, *(t.draws for t in self.transforms)]).tolist()
@@ -112,7 +120,7 @@ class _Container(Transform):
             images: incoming images in ``mask``.
             passing: i64[B, 2], sizes of the images outside ``mask``, which other members may have changed.
         """
-        ops, after = member.resolve(u, images)
+        ops, after = member.resolved(u, images)
         if after.views:
             raise member.refuse(f"it creates several views of each image and cannot be part of {type(self).__name__}")
         if (after.kind, after.dtype, after.channels) != (images.kind, images.dtype, images.channels):
@@ -227,5 +235,6 @@ class RandomOrder(_Container):
         for k, mask in orders.places(orders.random_order(u[:, : self.own])):
             found, sizes = self._masked(self.transforms[k], numbers[k], images, mask, images.sizes)
             ops.extend(found)
-            images = replace(images, sizes=sizes)
+            boxes = None if images.boxes is None else images.boxes.moved(found, images.sizes)
+            images = replace(images, sizes=sizes, boxes=boxes)
         return tuple(ops), images

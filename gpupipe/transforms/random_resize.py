@@ -157,5 +157,5 @@ class RandomZoomOut(Transform):
             sides.append(side)
             starts.append(((side - have).astype(np.float32) * place.astype(np.float32)).astype(np.int64))
         top, left, height, width = (n.astype(np.int32) for n in (-starts[0], -starts[1], *sides))
-        crop = Crop(top, left, height, width, padded=True, fill=self.fill)
+        crop = Crop(top, left, height, width, padded=True, fill=self.fill, mask=drawn)
         return (crop,), images.sized(sides[0], sides[1])

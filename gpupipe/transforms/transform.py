@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from ..errors import PipelineError
+from .boxes import BatchBoxes
 from .fields import frozen
 from .ops import Dtype, Kind, Op
 from .ops.op import F64, I64
@@ -29,6 +30,8 @@ class Images:
     nothing, and only functions can follow."""
     views: tuple[Images, ...] = ()
     """Properties of each view if the images were split into several views. The fields above then mean nothing."""
+    boxes: BatchBoxes | None = None
+    """Boxes of the images, if a transform of the pipeline draws by them."""
 
     def sized(self, height: I64, width: I64) -> Images:
         return replace(self, sizes=np.stack([height, width], axis=1))
@@ -81,6 +84,11 @@ class Transform:
         :class:`~gpupipe.transforms.objects.OnObjects`."""
         return False
 
+    @property
+    def draws_by_boxes(self) -> bool:
+        """Whether the transform needs the boxes of the images to resolve."""
+        return False
+
     def choose(self, u: F64, frames: I64) -> I64:
         """Select frames of clips; only if :attr:`temporal`.
 
@@ -94,13 +102,16 @@ class Transform:
         raise NotImplementedError
 
     def resolved(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        """Check that images come in, then call :meth:`resolve`."""
+        """Check that images come in, call :meth:`resolve`, and move the boxes of the images."""
         if images.shape and not self.takes_anything:
             raise self.refuse(
                 f"it follows a function that returns tensors {list(images.shape)}, but it needs images "
                 "[1 or 3, H, W]; put it before the function"
             )
-        return self.resolve(u, images)
+        ops, after = self.resolve(u, images)
+        if images.boxes is None or not any(op.geometric for op in ops):
+            return ops, after
+        return ops, replace(after, boxes=images.boxes.moved(ops, images.sizes))
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         """Turn uniform numbers into ops for a batch.

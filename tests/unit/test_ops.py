@@ -145,6 +145,7 @@ def test_what_moves_pixels_says_so() -> None:
 
 NAMES = [name for name in T.__all__ if issubclass(getattr(T, name), T.Transform) and name != "Transform"]
 OURS_ALONE = {
+    "FixedSizeCrop": "torchvision's detection reference has it",
     "MultiView": "torchvision has no form for several views of one image; recipes write it anew",
     "PILGaussianBlur": "scripts call Pillow for it",
     "RandomTemporalReverse": "torchvision has none",

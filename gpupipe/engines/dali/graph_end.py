@@ -132,7 +132,8 @@ class _Costs:
     def of(cls, op: Any, area: float) -> _Costs:
         """Milliseconds for an image with ``area`` times the pixels of the measurements."""
         lowering = LOWERINGS.get(type(op))
-        drawn = 1.0 if getattr(op, "always", False) or not hasattr(op, "mask") else float(np.mean(op.mask))
+        mask = getattr(op, "mask", None)
+        drawn = 1.0 if mask is None or getattr(op, "always", False) else float(np.mean(mask))
         inner = [cls.of(one, area) for branch in op.branches for one in branch]
         dali, host = sum(c.dali for c in inner) + _FED, sum(c.host for c in inner) + drawn * _CALL
         if lowering is not None:

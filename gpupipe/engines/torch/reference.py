@@ -16,7 +16,7 @@ from ...datasets.dataset import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
 from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
-from ...planning.epoch import frames_of, resolve_missing, resolve_plan
+from ...planning.epoch import frames_of, resolve_missing, resolve_plan, with_boxes
 from ...reading.take import Take, Taken
 from ...reasons import Reason
 from ...script_warnings import warn
@@ -74,7 +74,7 @@ def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
         warn("torch's DataLoader iterates over a dataset of gpupipe", [Reason(text, "read-by-torch")])
     seed = int(torch.randint(2**62, ()))
     at = np.array([index], np.int64)
-    plan = Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1)
+    plan = with_boxes(dataset, dataset.transform, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))
     plan = replace(plan, frames=frames_of(dataset, dataset.transform, plan))
     images = reference(dataset, plan, dataset.transform)
     label = dataset.fetch(index)[1]

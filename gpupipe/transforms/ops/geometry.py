@@ -26,7 +26,10 @@ _CLIPS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Crop(Op):
-    """Crop a window. If ``padded``, the window may extend beyond the image, and the outside is filled."""
+    """Crop a window. If ``padded``, the window may extend beyond the image, and the outside is filled.
+
+    The window of an image outside the mask is the whole image.
+    """
 
     PROMISES = (Promise("crop", "crop, pad", {CPU: Tolerance(EQUAL)}),)
     geometric = True
@@ -39,10 +42,18 @@ class Crop(Op):
     fill: tuple[float, ...] = (0.0,)
     """One value for all channels, or one per channel, in units of the image."""
     mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
+    mask: Mask | None = None
+    """Images that are cropped; ``None`` for all. A crop limits boxes to its window, even to the whole image."""
+    by_center: bool = False
+    """Whether boxes whose center lies outside the window become zero."""
+
+    def passes(self, i: int) -> bool:
+        return self.mask is not None and not self.mask[i]
 
     def where(self, mask: Mask, sizes: I64) -> Op:
         whole: dict[str, Any] = {"top": 0, "left": 0, "height": sizes[:, 0], "width": sizes[:, 1]}
-        return replace(self, **{k: np.where(mask, getattr(self, k), v).astype(np.int32) for k, v in whole.items()})
+        windows = {k: np.where(mask, getattr(self, k), v).astype(np.int32) for k, v in whole.items()}
+        return replace(self, **windows, mask=mask if self.mask is None else self.mask & mask)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
