@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import provided
 
 if TYPE_CHECKING:
-    from . import datasets, engines, errors, interop, memory, transforms
+    from . import collate, datasets, engines, errors, interop, memory, transforms
     from .errors import BadSample, GpupipeError, SampleError
     from .loader.augment import augment
     from .loader.dataloader import DataLoader
@@ -31,6 +31,7 @@ __all__ = [
     "SampleError",
     "Shard",
     "augment",
+    "collate",
     "datasets",
     "engines",
     "errors",

@@ -91,7 +91,7 @@ class Moves:
         steps: list[_Step] = []
         start = size = int(size[0]), int(size[1])
         for number, op in enumerate(ops):
-            if not op.geometric or op.passes(row):
+            if not op.geometric or op.passes(row) or getattr(op, "content", None) is not None:
                 continue
             check_followed([op])
             height, width = size_after(op, row, size)

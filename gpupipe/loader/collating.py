@@ -13,9 +13,8 @@ from torch import Tensor
 from ..datasets.sample_form import Rest, SampleForm, View, leaves
 from ..engines.staging import map_tensors
 from ..global_rng import lent, seed_all
-from ..planning.epoch import sizes_after
 from ..rng import stream
-from ..transforms.compose import Compose
+from ..transforms.ops import Crop
 from ..types import ByHand, Plan
 
 __all__ = ["Collate", "put_in"]
@@ -33,8 +32,6 @@ class Collate:
 
     function: Callable[[list[Any]], Any]
     form: SampleForm | None
-    uncut: Compose | None = None
-    """The pipeline without :class:`~gpupipe.transforms.padding.PadToLargest`, if the padding is to be cut off."""
 
     def __call__(
         self, images: Any, target: Any, plan: Plan, by_hand: Mapping[int, ByHand] = MappingProxyType({})
@@ -53,7 +50,8 @@ class Collate:
         form = self.form or (_ALONE if target is None else _PAIR)
         targets = None if images is None else _each(target, count, form)
 
-        sizes = None if self.uncut is None or images is None else sizes_after(plan, self.uncut).tolist()
+        padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)
+        sizes = None if padding is None or padding.content is None else padding.content.tolist()
 
         def picture(view: Tensor, i: int) -> Tensor:
             return view[i] if sizes is None else view[i, :, : sizes[i][0], : sizes[i][1]].contiguous()

@@ -21,6 +21,7 @@ from ..planning.bad_samples import FROM_EPOCH, BadSamples
 from ..planning.batches import Slices, StreamedSlices
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
+from ..transforms.compose import Compose
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -105,6 +106,10 @@ class Source(Protocol):
     def dataset(self) -> Dataset:
         """The dataset as it is now."""
 
+    @property
+    def pipeline(self) -> Compose:
+        """The pipeline that engines run."""
+
     def grow(self, size: int) -> None:
         """Build further engines for batches of up to ``size`` samples."""
 
@@ -183,7 +188,7 @@ class EpochIterator:
             # buffers that the engine keeps, by us, nor the batch, by the script.
             with torch.inference_mode(False):
                 if self._plans is not None and session.follow_changes():
-                    self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.dataset.transform)
+                    self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.pipeline)
                 if self._lease.run is None:
                     self._start(session)
                 batch = self._next(session)

@@ -23,6 +23,7 @@ from ..planning.order import Order
 from ..reading.smaller import remark
 from ..reasons import Reason, about
 from ..script_warnings import warn
+from ..transforms.compose import Compose
 from ..types import Plan
 from .agreement import RankSetting
 from .any_step import batch_at, plan_at
@@ -82,7 +83,7 @@ class NativeSession(Session):
         self._follow(resolved.batching)
         a, dataset = self.arguments, resolved.setup.dataset
         own = a.collate_fn is not None and a.collate_fn is not default_collate
-        self.collate = Collate(a.collate_fn, dataset.form, resolved.uncut) if own else None  # type: ignore[arg-type]
+        self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
         self.by_hand = set[int]()
 
@@ -266,6 +267,10 @@ class NativeSession(Session):
     @property
     def dataset(self) -> Dataset:
         return self.resolved.setup.dataset
+
+    @property
+    def pipeline(self) -> Compose:
+        return self.resolved.setup.pipeline
 
     @property
     def form(self) -> SampleForm | None:

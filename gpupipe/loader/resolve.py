@@ -65,8 +65,6 @@ class Resolved:
     config: EngineConfig
     why: str
     """Why this engine was chosen."""
-    uncut: Compose | None = None
-    """The pipeline without the padding to the largest image of a batch; ``None`` if there is no such padding."""
 
     @property
     def workload(self) -> Workload:
@@ -90,24 +88,16 @@ def resolve(a: Arguments) -> Resolved:
     """
     device = device_of(a.device)
     ours = isinstance(a.dataset, Dataset)
-    uncut: Compose | None = None
     reasons = _foreign(a)
     _refuse_path(a.dataset)
     try:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
+    pipeline = dataset.transform
     if a.collate_fn is not None and a.collate_fn is not default_collate:
-        if dataset.transform.mixing:
-            name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
-            raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
-        dataset.keeps_targets = dataset.runs_user_code
-        if not ours and _may_differ_in_size(dataset):
-            if dataset.images_per_sample > 1 or len(dataset.transform.outputs) > 1:
-                text = "each of its samples has several images, which may come out in different sizes"
-                reasons.append(Reason(about(type(a.dataset).__name__, text), "unlike-sizes"))
-            else:
-                uncut, dataset.transform = dataset.transform, padded(dataset.transform)
+        pipeline, more = _for_collate(a, dataset)
+        reasons += more
     elif any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
         text = "its samples hold images before their transforms, which torch's default_collate rejects"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
@@ -127,7 +117,7 @@ def resolve(a: Arguments) -> Resolved:
     one_at_a_time = _one_at_a_time(a, batching)
     setup = Setup(
         dataset=dataset,
-        pipeline=dataset.transform,
+        pipeline=pipeline,
         device=str(device),
         batch_size=batching.batch_size,
         num_workers=a.num_workers,
@@ -151,9 +141,26 @@ def resolve(a: Arguments) -> Resolved:
         _try_functions(dataset)
     if refused:
         warn("engine='auto' takes the torch engine", [Reason(why, "engine") for why in refused], FallbackWarning)
-    resolved = Resolved(setup, batching, config, why, uncut)
+    resolved = Resolved(setup, batching, config, why)
     check_host(config, resolved.workload)
     return resolved
+
+
+def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
+    """Return the pipeline for a collate function, which takes samples of different sizes, and why there is none."""
+    pipeline = dataset.transform
+    if pipeline.mixing:
+        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+        raise ConfigError(f"collate_fn={name} beside {pipeline.mixing[0]!r}: remove one of them")
+    dataset.keeps_targets = dataset.runs_user_code
+    if not _may_differ_in_size(dataset):
+        return pipeline, []
+    if dataset.images_per_sample == 1 == len(pipeline.outputs):
+        return padded(pipeline), []
+    if isinstance(a.dataset, Dataset):
+        return pipeline, []
+    text = "each of its samples has several images, which may come out in different sizes"
+    return pipeline, [Reason(about(type(a.dataset).__name__, text), "unlike-sizes")]
 
 
 def _whole_batches(a: Arguments) -> list[Reason]:
@@ -301,7 +308,10 @@ def device_of(device: DeviceLike) -> torch.device:
 
 
 def _may_differ_in_size(dataset: Dataset) -> bool:
-    return any(output.size is None for output in dataset.transform.outputs) and dataset.common_size() is None
+    if dataset.medium.moves or all(output.size is not None for output in dataset.transform.outputs):
+        return False
+    common = dataset.common_size()
+    return common is None or dataset.transform.draws_size(common)
 
 
 def _check_targets(dataset: Dataset) -> None:

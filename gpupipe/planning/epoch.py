@@ -26,7 +26,6 @@ __all__ = [
     "pictures_per_sample",
     "resolve_missing",
     "resolve_plan",
-    "sizes_after",
     "with_boxes",
 ]
 
@@ -45,15 +44,10 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
             raise PipelineError(
                 f"images of one batch come out in different sizes: {out[0, 0]}x{out[0, 1]} (sample {plan.indices[0]}) "
                 f"and {out[other, 0]}x{out[other, 1]} (sample {plan.indices[other]}); end the pipeline with a "
-                "CenterCrop, RandomCrop or Resize((height, width)), or use batch_size=1"
+                "CenterCrop, RandomCrop or Resize((height, width)), take lists of images with "
+                "collate_fn=gpupipe.collate.as_lists, or use batch_size=1"
             )
     return plan.with_sizes(sizes, ops, mixing)
-
-
-def sizes_after(plan: Plan, pipeline: Compose) -> npt.NDArray[np.int64]:
-    """Return height and width i64[B, 2] of the images that a pipeline makes of a plan's images."""
-    assert plan.sizes is not None
-    return pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(plan.sizes), plan.boxes).images.sizes
 
 
 def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

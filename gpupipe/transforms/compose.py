@@ -212,6 +212,15 @@ class Compose:
                     raise
         raise AssertionError
 
+    def draws_size(self, size: tuple[int, int]) -> bool:
+        """Return whether images of one size (height, width) may come out in different sizes."""
+        sizes = np.tile(np.array([size], np.int64), (3 * len(_PROBE), 1))
+        try:
+            found = self.resolve_with(_probing, sizes, _some_boxes(sizes)).images
+        except PipelineError:  # the first batch will raise it
+            return False
+        return any(len(np.unique(view.sizes, axis=0)) > 1 for view in found.views or (found,))
+
     @property
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with any argument of any transform."""

@@ -30,7 +30,8 @@ class PadToLargest(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         start = i32(np.zeros(len(images.sizes)))
         height, width = (filled(len(start), int(edge.max(initial=1))) for edge in (images.height, images.width))
-        return (Crop(start, start, i32(height), i32(width), padded=True),), images.sized(height, width)
+        pad = Crop(start, start, i32(height), i32(width), padded=True, content=i32(images.sizes))
+        return (pad,), images.sized(height, width)
 
 
 def padded(pipeline: Compose) -> Compose:

@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("engines",),
     ("interop",),
-    ("loader",),
+    ("collate", "loader"),
     ("memory",),
     ("parity", "bench"),
     ("demo",),

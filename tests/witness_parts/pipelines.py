@@ -120,6 +120,7 @@ def _anywhere() -> dict[str, T.Transform]:
         "RandomShortestSize": T.RandomShortestSize([42, 50, 61], 100),
         "RandomResize": T.RandomResize(42, 62),
         "RandomZoomOut": T.RandomZoomOut((5, 6, 7), (1.0, 2.0)),
+        "FixedSizeCrop": T.FixedSizeCrop((40, 100), (5, 6, 7)),
         "RandomApply": T.RandomApply([T.RandomRotation(20), T.ColorJitter(0.3)], 0.6),
         "RandomChoice": T.RandomChoice(
             [T.RandomInvert(1.0), [T.RandomCrop(46), T.Pad(2)], T.GaussianBlur(3)], [1, 2, 1]

@@ -55,6 +55,11 @@ class ImageBatch:
         self._count, self._memory, self._pinned = count, memory, pinned
         self._layout = getattr(torch, memory_format)
         self.head, tail = head_and_tail(ops)
+        self._padded_to: tuple[int, int] | None = None
+        """Height and width of the batch, if its images leave part of their places as they are."""
+        if self.head and isinstance(padding := self.head[-1], Crop) and padding.content is not None:
+            self.head = self.head[:-1]
+            self._padded_to = int(padding.height[0]), int(padding.width[0])
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
         ends = [_until_batch(tail) if whole else 0 for tail in tails]
@@ -65,7 +70,7 @@ class ImageBatch:
         last = Moves.last_of(self.head) if fast and not self.has_views else 0
         self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
         self._head = [(op, bool(op.rows)) for op in self.head]
-        self._in_groups = fast and not any(map(_resizes, self.head))
+        self._in_groups = fast and self._padded_to is None and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
@@ -130,7 +135,9 @@ class ImageBatch:
         """Return the destination of an image of that shape, which had ``dtype`` before the end."""
         batch = self._tensors[view]
         if batch is None:
-            batch = self._batch(view, shape, dtype)
+            batch = self._batch(view, (shape[0], *(self._padded_to or shape[1:])), dtype)
+        if self._padded_to is not None:
+            return batch[row, :, : shape[1], : shape[2]]
         if batch.shape[1:] != shape:
             raise different_sizes()
         return batch[row]

@@ -46,6 +46,9 @@ class Crop(Op):
     """Images that are cropped; ``None`` for all. A crop limits boxes to its window, even to the whole image."""
     by_center: bool = False
     """Whether boxes whose center lies outside the window become zero."""
+    content: I32 | None = None
+    """i32[B, 2]: height and width of the incoming images, if padding on the right and at the bottom is cut off again
+    before delivery. Targets ignore such padding, and its pixels have any value."""
 
     def passes(self, i: int) -> bool:
         return self.mask is not None and not self.mask[i]
