@@ -10,6 +10,7 @@ import torch
 from _common import import_torchvision
 from PIL import Image
 
+from gpupipe import transforms as T
 from gpupipe.kernels.moving import Moves
 from gpupipe.kernels.warp import displacements
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
@@ -19,13 +20,27 @@ from gpupipe.transforms.transform import Images
 import_torchvision()
 
 from torchvision import tv_tensors  # noqa: E402
-from torchvision.transforms import InterpolationMode  # noqa: E402
+from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 from torchvision.transforms.v2 import functional as F  # noqa: E402
 
-__all__ = ["FORMATS", "PLAIN", "WARPS", "Case", "Difference", "F", "Step", "case", "compare", "targets", "tv_tensors"]
+__all__ = [
+    "DETECTION",
+    "FORMATS",
+    "PLAIN",
+    "WARPS",
+    "Case",
+    "Difference",
+    "F",
+    "Step",
+    "case",
+    "compare",
+    "targets",
+    "tv_tensors",
+]
 
 FORMATS = ("XYXY", "XYWH", "CXCYWH")
 PLAIN = ("crop", "pad", "pad like edge", "resize", "flip")
+DETECTION = ("zoom out", "window of boxes", "fixed size")
 WARPS = ("rotate", "affine", "quarter", "perspective", "elastic")
 _NEAREST = InterpolationMode.NEAREST
 
@@ -46,14 +61,19 @@ class Case(NamedTuple):
         return tuple(step.op for step in self.steps)
 
 
-def case(rng: np.random.Generator, *, names: tuple[str, ...] = PLAIN + WARPS, largest: int = 90) -> Case:
+def case(rng: np.random.Generator, *, names: tuple[str, ...] = PLAIN + DETECTION + WARPS, largest: int = 90) -> Case:
     """A pipeline of one to five steps. Positions are measured as for PIL images or as for tensors, by chance."""
     kind = ("pil", "tensor")[rng.integers(2)]
     size = start = int(rng.integers(20, largest)), int(rng.integers(20, largest))
     steps = []
     for _ in range(rng.integers(1, 6)):
-        step, size = _step(rng, str(rng.choice(names)), size, kind)
-        steps.append(step)
+        name = str(rng.choice(names))
+        if name in DETECTION:
+            more, size = _detection(rng, name, size)
+            steps += more
+        else:
+            step, size = _step(rng, name, size, kind)
+            steps.append(step)
     return Case(start, kind, tuple(steps))
 
 
@@ -113,6 +133,43 @@ def _step(rng: np.random.Generator, name: str, size: tuple[int, int], kind: str)
     op = Elastic(everywhere, seed, alpha=(40.0, 30.0), sigma=(2.0, 2.0), interpolation="nearest")
     field = displacements(seed, op, torch.empty(1, 1, *size))
     return Step(op, lambda x: F.elastic(x, field, _NEAREST)), size
+
+
+def _detection(rng: np.random.Generator, name: str, size: tuple[int, int]) -> tuple[list[Step], tuple[int, int]]:
+    """The ops of a transform for detection, and torchvision's functions with their numbers."""
+    if name == "window of boxes":
+        new = tuple(int(n * rng.uniform(0.3, 1)) for n in size)
+        top, left = (int(rng.integers(0, have - want + 1)) for have, want in zip(size, new, strict=True))
+        window = {"top": top, "left": left, "height": new[0], "width": new[1]}
+        op = _crop(*window.values(), by_center=True)
+        return [Step(op, lambda x: _by_center(x, window))], (new[0], new[1])
+    transform = T.RandomZoomOut(side_range=(1.0, 1.6), p=0.7) if name == "zoom out" else T.FixedSizeCrop(48)
+    ops, images = transform.resolve(rng.random((1, transform.draws)), Images(np.array([size])))
+    steps = []
+    for op in ops:
+        assert isinstance(op, Crop)
+        top, left, height, width = (int(n[0]) for n in (op.top, op.left, op.height, op.width))
+        sides = [-left, -top, width + left - size[1], height + top - size[0]]
+        if op.passes(0):
+            steps.append(Step(op, lambda x: x))
+        elif op.padded:
+            steps.append(Step(op, lambda x, sides=sides: F.pad(x, sides)))  # type: ignore[misc]
+        else:
+            steps.append(Step(op, lambda x, window=(top, left, height, width): F.crop(x, *window)))  # type: ignore[misc]
+        size = height, width
+    return steps, (int(images.height[0]), int(images.width[0]))
+
+
+def _by_center(x: Any, window: dict[str, int]) -> Any:
+    """Crop like ``RandomIoUCrop``."""
+    params: dict[str, Any] = dict(window)
+    if isinstance(x, tv_tensors.BoundingBoxes):
+        boxes = F.convert_bounding_box_format(x.as_subclass(torch.Tensor), x.format, "XYXY")
+        low = torch.tensor([window["left"], window["top"]])
+        center = 0.5 * (boxes[:, :2] + boxes[:, 2:])
+        high = low + torch.tensor([window["width"], window["height"]])
+        params["is_within_crop_area"] = ((low < center) & (center < high)).all(dim=1)
+    return v2.RandomIoUCrop().transform(x, params)
 
 
 class Difference(NamedTuple):

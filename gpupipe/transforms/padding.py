@@ -35,9 +35,9 @@ class PadToLargest(Transform):
 
 
 def padded(pipeline: Compose) -> Compose:
-    """Return the pipeline with :class:`PadToLargest` after the last transform that looks at more than single pixels."""
+    """Return the pipeline with :class:`PadToLargest` before the steps that only change single values or boxes."""
     count = len(pipeline)
-    while count and isinstance(pipeline[count - 1], _BY_PIXEL):
+    while count and (pipeline[count - 1].on_objects or isinstance(pipeline[count - 1], _BY_PIXEL)):
         count -= 1
     steps = pipeline.transforms
     return Compose([*steps[:count], PadToLargest(), *steps[count:]], memory_format=pipeline.memory_format)
