@@ -141,8 +141,8 @@ def _detection(rng: np.random.Generator, name: str, size: tuple[int, int]) -> tu
         new = tuple(int(n * rng.uniform(0.3, 1)) for n in size)
         top, left = (int(rng.integers(0, have - want + 1)) for have, want in zip(size, new, strict=True))
         window = {"top": top, "left": left, "height": new[0], "width": new[1]}
-        op = _crop(*window.values(), by_center=True)
-        return [Step(op, lambda x: _by_center(x, window))], (new[0], new[1])
+        crop = _crop(*window.values(), by_center=True)
+        return [Step(crop, lambda x: _by_center(x, window))], (new[0], new[1])
     transform = T.RandomZoomOut(side_range=(1.0, 1.6), p=0.7) if name == "zoom out" else T.FixedSizeCrop(48)
     ops, images = transform.resolve(rng.random((1, transform.draws)), Images(np.array([size])))
     steps = []
