@@ -66,11 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-        half = item.get_closest_marker("half")
-        if half is not None and isinstance(item, pytest.Function):
-            # A chessboard: each value meets half of the values of every other axis.
-            values = [(item.function, axis, id(item.callspec.params[axis])) for axis in half.args]
-            if sum(numbers[value[:2]].setdefault(value[2], len(numbers[value[:2]])) for value in values) % 2:
+        part = item.get_closest_marker("part")
+        if part is not None and isinstance(item, pytest.Function):
+            # A chessboard of n colours: each value meets one in n of the values of every other axis.
+            values = [(item.function, axis, id(item.callspec.params[axis])) for axis in part.args]
+            place = sum(numbers[value[:2]].setdefault(value[2], len(numbers[value[:2]])) for value in values)
+            if place % part.kwargs.get("of", 2):
                 item.add_marker(pytest.mark.thorough)
 
 

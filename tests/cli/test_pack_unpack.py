@@ -198,7 +198,7 @@ def obeyed(words: list[str], images: list[bytes], folder: Path) -> None:
     assert [path.name for path in (folder / "run").iterdir()] == ["packed"]
 
 
-@pytest.mark.half("name")
+@pytest.mark.part("name")
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_was_compressed_is_packed_by_the_command_of_the_refusal(
     name: str, images: list[bytes], tmp_path: Path
@@ -213,7 +213,7 @@ def test_what_was_compressed_is_packed_by_the_command_of_the_refusal(
 COMPRESSIBLE = [name for name, case in CASES.items() if issubclass(case.format, base.Sharded) and case.suffix != ".mdb"]
 
 
-@pytest.mark.half("name")
+@pytest.mark.part("name")
 @pytest.mark.parametrize("name", COMPRESSIBLE)
 def test_every_format_names_a_command(name: str, images: list[bytes], tmp_path: Path) -> None:
     """Each file as it is, but compressed."""

@@ -192,7 +192,7 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
 
 
 @pytest.mark.slow
-@pytest.mark.half("place", "engine", "kind", "when")
+@pytest.mark.part("place", "engine", "kind", "when", of=4)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]

@@ -100,7 +100,7 @@ def open_at(format: Case, given: Any, folder: Path, url: str, remote: Remote) ->
     return format.open(where, TRAIN, remote=remote)
 
 
-@pytest.mark.half("fetch", "name")
+@pytest.mark.part("fetch", "name", of=3)
 @pytest.mark.parametrize("fetch", FETCHES)
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_format_behind_s3_is_the_folder(

@@ -110,7 +110,7 @@ def test_batches_are_torchs_bit_by_bit(case: str) -> None:
     assert epochs(ours) == epochs(theirs)
 
 
-@pytest.mark.half("case", "at")
+@pytest.mark.part("case", "at")
 @pytest.mark.parametrize("case", [case for case in CASES if case not in ("kept workers",)])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_state_goes_on_with_the_samples_that_are_left(case: str, at: int) -> None:

@@ -190,7 +190,7 @@ class Blocks(TorchLoader[Any]):
         super().__init__(dataset, **{**named, "sampler": range(rank * n, min(rank * n + n, len(dataset)))})
 
 
-@pytest.mark.half("check")
+@pytest.mark.part("check")
 @pytest.mark.parametrize(
     ("loader_class", "name", "check"),
     [

@@ -464,7 +464,7 @@ class TestPool:
             process.communicate(timeout=10)  # closes stdin
         assert process.returncode == 0
 
-    @pytest.mark.half("program")
+    @pytest.mark.part("program")
     @pytest.mark.parametrize(
         "program",
         ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)", "print('hello ' * 1000)", None],

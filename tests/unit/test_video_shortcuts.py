@@ -59,7 +59,7 @@ def all_equal(entry: VideoEntry, want: U8, how: Shortcuts, alone: slice) -> None
         assert (out == want[frames]).all(), frames
 
 
-@pytest.mark.half("name")
+@pytest.mark.part("name")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *COPIES])
 def test_every_kind_with_each_shortcut_on_and_off(videos: dict[str, Path], name: str) -> None:
