@@ -225,9 +225,14 @@ _BETWEEN = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL", "RESUME")
 _MISSING = object()
 
 
+@functools.lru_cache(maxsize=256)
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    return [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
+
+
 def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[Any]:
     """Iterate over what code reads from outside of itself. For a module, this is what the code reads in it."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in _BETWEEN]
+    steps = _steps(code)
     for at, step in enumerate(steps):
         name = str(step.argval)
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):

@@ -5,9 +5,9 @@ processes of a machine share the blocks. The oldest are removed when they take t
 block was loaded: every sample is used once per epoch, so recent use says nothing. Data that costs more to make than to
 read may be kept until it has not been used for some time instead (``unused``).
 
-No byte is used without a checksum. A file is the block followed by a checksum for each 64 KiB, so reading a part checks
-no more than that part. The name of the block and the number of the part seed the checksum, so bytes of another block or
-place never match. A damaged file is removed, and its block is loaded again.
+No byte is used without a checksum. A file has a checksum after every 64 KiB of the block, so one call reads a range
+with its checksums, and checks no more than that. The name of the block and the number of the part seed the checksum,
+so bytes of another block or place never match. A damaged file is removed, and its block is loaded again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from operator import ne
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,8 @@ _PART = 64 << 10
 """Bytes covered by one checksum."""
 _SUM = 8
 _SEEDS = 1 << 64
+_BUFFERS = 1024
+"""Buffers that one call reads into, ``IOV_MAX`` of Linux."""
 
 
 def bytes_kept(length: int) -> int:
@@ -54,13 +57,16 @@ def _length(kept: int) -> int:
     return kept - _SUM * -(-kept // (_PART + _SUM))
 
 
-def _sums(parts: memoryview, first: int, seed: int) -> bytes:
-    """Checksums of bytes that begin with part number ``first``."""
-    starts = range(0, len(parts), _PART)
-    found = (
-        xxh3_64_intdigest(parts[at : at + _PART], seed=(seed + k) % _SEEDS) for k, at in enumerate(starts, start=first)
-    )
-    return np.fromiter(found, np.dtype("<u8"), len(starts)).tobytes()
+def _sum(part: memoryview, seed: int, number: int) -> int:
+    return xxh3_64_intdigest(part, seed=(seed + number) % _SEEDS)
+
+
+def _with_sums(block: memoryview, seed: int) -> Iterator[bytes | memoryview]:
+    """Iterate over the parts of a file."""
+    for number, at in enumerate(range(0, len(block), _PART)):
+        part = block[at : at + _PART]
+        yield part
+        yield _sum(part, seed, number).to_bytes(_SUM, "little")
 
 
 class BlockCache:
@@ -162,8 +168,7 @@ class BlockCache:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 with open(fd, "wb") as file:
-                    file.write(block)
-                    file.write(_sums(memoryview(block), 0, seed))
+                    file.write(b"".join(_with_sums(memoryview(block), seed)))
                     file.flush()
                     os.fsync(fd)
                 os.replace(temporary, path)
@@ -297,15 +302,18 @@ class BlockCache:
 def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | None:
     """Read u8[length] from ``start`` on, in a file of ``kept`` bytes; ``None`` if the bytes do not match their
     checksums."""
-    size, low = _length(kept), start // _PART * _PART
-    high = min(-(-(start + length) // _PART) * _PART, size)
+    size, first, last = _length(kept), start // _PART, -(-(start + length) // _PART)
     if start + length > size:
         return None
-    data = np.empty(high - low, np.uint8)
-    first = low // _PART
-    wanted = _SUM * -(-len(data) // _PART)
-    if os.preadv(fd, [data.data], low) != len(data):
+    data, sums = np.empty(min(last * _PART, size) - first * _PART, np.uint8), np.empty(last - first, "<u8")
+    parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
+    buffers = [buffer for k, part in enumerate(parts) for buffer in (part, sums.data[k : k + 1])]
+    for at in range(0, len(buffers), _BUFFERS):
+        some = buffers[at : at + _BUFFERS]
+        place = (first + at // 2) * (_PART + _SUM)
+        if os.preadv(fd, some, place) != sum(buffer.nbytes for buffer in some):
+            return None
+    found = (_sum(part, seed, number) for number, part in enumerate(parts, first))
+    if any(map(ne, found, sums.tolist())):
         return None
-    if _sums(data.data, first, seed) != os.pread(fd, wanted, size + _SUM * first):
-        return None
-    return data[start - low : start - low + length]
+    return data[start - first * _PART :][:length]
