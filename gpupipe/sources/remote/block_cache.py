@@ -22,7 +22,6 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from operator import ne
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,7 @@ _OLD_TEMPORARY = 3600.0
 _PART = 64 << 10
 """Bytes covered by one checksum."""
 _SUM = 8
-_SEEDS = 1 << 64
+_WITH_SUM = _PART + _SUM
 _BUFFERS = 1024
 """Buffers that one call reads into, ``IOV_MAX`` of Linux."""
 
@@ -54,11 +53,7 @@ def bytes_kept(length: int) -> int:
 
 def _length(kept: int) -> int:
     """Length of the block in a file; the inverse of :func:`bytes_kept`."""
-    return kept - _SUM * -(-kept // (_PART + _SUM))
-
-
-def _sum(part: memoryview, seed: int, number: int) -> int:
-    return xxh3_64_intdigest(part, seed=(seed + number) % _SEEDS)
+    return kept - _SUM * -(-kept // _WITH_SUM)
 
 
 def _with_sums(block: memoryview, seed: int) -> Iterator[bytes | memoryview]:
@@ -66,7 +61,7 @@ def _with_sums(block: memoryview, seed: int) -> Iterator[bytes | memoryview]:
     for number, at in enumerate(range(0, len(block), _PART)):
         part = block[at : at + _PART]
         yield part
-        yield _sum(part, seed, number).to_bytes(_SUM, "little")
+        yield xxh3_64_intdigest(part, seed=seed + number).to_bytes(_SUM, "little")
 
 
 class BlockCache:
@@ -95,7 +90,7 @@ class BlockCache:
     def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
         """Return (path, seed of its checksums)."""
         name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
-        return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:16], 16) + (number << 24)
+        return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:15], 16) + (number << 24)
 
     def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
         """Read u8[length], the bytes of a block from ``start`` on; ``None`` if they are missing or damaged."""
@@ -308,12 +303,9 @@ def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | Non
     data, sums = np.empty(min(last * _PART, size) - first * _PART, np.uint8), np.empty(last - first, "<u8")
     parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
     buffers = [buffer for k, part in enumerate(parts) for buffer in (part, sums.data[k : k + 1])]
-    for at in range(0, len(buffers), _BUFFERS):
-        some = buffers[at : at + _BUFFERS]
-        place = (first + at // 2) * (_PART + _SUM)
-        if os.preadv(fd, some, place) != sum(buffer.nbytes for buffer in some):
-            return None
-    found = (_sum(part, seed, number) for number, part in enumerate(parts, first))
-    if any(map(ne, found, sums.tolist())):
+    places = range(first * _WITH_SUM, last * _WITH_SUM, _BUFFERS // 2 * _WITH_SUM)
+    read = [os.preadv(fd, buffers[k * _BUFFERS : (k + 1) * _BUFFERS], place) for k, place in enumerate(places)]
+    found = [xxh3_64_intdigest(part, seed=seed + k) for k, part in enumerate(parts, first)]
+    if sum(read) != data.nbytes + sums.nbytes or found != sums.tolist():
         return None
     return data[start - first * _PART :][:length]
