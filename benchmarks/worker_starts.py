@@ -1,11 +1,11 @@
 """Does a loader hang whose worker processes are forked while other threads of the process are busy?
 
-Threads decode with DALI, multiply with torch and read with h5py (what is installed), while loaders of one short epoch
-start two workers each: gpupipe's reference engine, gpupipe's loader of a script's Dataset, and torch's own loader
-through gpupipe, in turns. Some are left in the middle, in a cycle that the garbage collector has to find. A start
-counts as slow after ``--slow`` seconds, and as a hang if its workers had to be replaced, or it took longer than
-``--limit``; then the run ends. Last, a deadlock is planted, a lock that another thread holds over the fork, and the
-seconds until its batch came are measured, with ``--patience`` in the place of a minute.
+Threads decode with DALI, multiply with torch, and read with h5py, Arrow and obstore (what is installed), while loaders
+of one short epoch start two workers each: gpupipe's reference engine, gpupipe's loader of a script's Dataset, and
+torch's own loader through gpupipe, in turns. Some are left in the middle, in a cycle that the garbage collector has to
+find. A start counts as slow after ``--slow`` seconds, and as a hang if its workers had to be replaced, or it took
+longer than ``--limit``; then the run ends. Last, a deadlock is planted, a lock that another thread holds over the fork,
+and the seconds until its batch came are measured, with ``--patience`` in the place of a minute.
 
 Prediction: no hangs, and some workers replaced, fewer than one start in a thousand.
 """
@@ -68,7 +68,7 @@ class Shapes(Own):
 # ---- threads that are busy
 
 
-def torch_busy() -> Callable[[], object]:
+def torch_busy(_: Path) -> Callable[[], object]:
     a = torch.rand(256, 256)
     return lambda: a @ a
 
@@ -86,13 +86,33 @@ def dali_busy(root: Path) -> Callable[[], object]:
     return lambda: list(loader)
 
 
+def arrow_busy(root: Path) -> Callable[[], object]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(
+        pa.table({str(i): np.arange(20_000) for i in range(4)}), root / "numbers.parquet", row_group_size=4096
+    )
+    return lambda: pq.read_table(root / "numbers.parquet", use_threads=True)
+
+
+def obstore_busy(root: Path) -> Callable[[], object]:
+    import obstore
+    from obstore.store import LocalStore
+
+    store = LocalStore(root)
+    obstore.put(store, "bytes", bytes(1 << 16))
+    return lambda: obstore.get_ranges(store, "bytes", starts=[0, 1 << 15], lengths=[1 << 12, 1 << 12])
+
+
 @contextmanager
 def busy(root: Path) -> Iterator[list[str]]:
     """Threads at work, by name."""
     ended, names = threading.Event(), []
-    for name, make in {"torch": torch_busy, "h5py": lambda: h5py_busy(root), "dali": lambda: dali_busy(root)}.items():
+    kinds = {"torch": torch_busy, "h5py": h5py_busy, "dali": dali_busy, "arrow": arrow_busy, "obstore": obstore_busy}
+    for name, make in kinds.items():
         try:
-            once = make()
+            once = make(root)
         except ImportError:
             continue
         once()

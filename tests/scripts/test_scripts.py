@@ -31,7 +31,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
 
 
 def cases() -> Iterator[Any]:
-    """Every check of every script; of a script that is known not to run, only that. ``make test`` has a third of them."""
+    """Every check of every script; of one that is known not to run, only that. ``make test`` has a third of them."""
     for number, script in enumerate(SCRIPTS.values()):
         known = KNOWN.get(script.name, {})
         for check in ("runs",) if "runs" in known else CHECKS:
