@@ -43,6 +43,7 @@ ADVICE = {
     "pin-memory-device": "use device= in place of pin_memory_device=",
     "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
     "read-by-torch": "iterate over gpupipe.DataLoader",
+    "rebuilt": "pass shard=gpupipe.Shard.from_env() to gpupipe.DataLoader, so that frameworks keep it",
     "replaced-function": "do not replace the library's methods and functions",
     "sample-fails": "make sure that every sample can be read",
     "single-samples": "use batch_size=1",

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader as TorchLoader, IterableDataset
 from torch.utils.data.dataloader import _DatasetKind
 
+from ..engines.torch.torchs_loader import CollateOfLoader
 from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .arguments import NAMES, Arguments, taken_as
@@ -110,8 +111,9 @@ class DataLoader(TorchLoader[Any]):
     Lightning, Fabric, Accelerate, torchdata and timm. With ``shard=`` its sampler is a ``DistributedSampler``, so
     Lightning does not divide it again; without it, Lightning recreates the loader for each rank, with all its
     arguments. Accelerate divides none of its batches: on several processes it needs ``shard=``, otherwise ``prepare()``
-    raises an error. Code that builds a torch DataLoader from ``dataset`` and ``batch_sampler`` (Accelerate's
-    ``skip_first_batches``) bypasses gpupipe, with a warning: use ``load_state_dict`` instead.
+    raises an error. Code that builds a torch DataLoader from attributes of a loader (Accelerate's
+    ``skip_first_batches``, Ray Train's ``prepare_data_loader``) bypasses gpupipe, with a warning: pass ``shard=``, and
+    use ``load_state_dict``.
 
     Raises:
         ConfigError: an argument is wrong, or has no equivalent in torch's DataLoader, which has to run the dataset.
@@ -137,6 +139,8 @@ class DataLoader(TorchLoader[Any]):
 
     @taken_as(Arguments)
     def __init__(self, arguments: Arguments):
+        if isinstance(arguments.collate_fn, CollateOfLoader):  # of a loader that this one is a copy of
+            arguments = arguments.changed(collate_fn=None)
         kept = None if arguments.shuffle else blocks_within(arguments.sampler)
         if kept is not None:
             arguments = arguments.changed(sampler=None, shuffle=kept[0], shard=kept[1])
@@ -151,7 +155,7 @@ class DataLoader(TorchLoader[Any]):
         vars(self).update(given)
         self._session = session
         self._DataLoader__multiprocessing_context = a.multiprocessing_context
-        self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
+        self.collate_fn = CollateOfLoader() if a.collate_fn is None else a.collate_fn
         self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
         self.batch_size, self.drop_last = session.batch_size, session.drop_last
         self.sampler, self.batch_sampler = session.sampler, session.batch_sampler

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch.utils.data import get_worker_info
 
 from ...datasets.dataset import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
@@ -22,11 +19,10 @@ from ...reasons import Reason
 from ...script_warnings import warn
 from ...transforms.compose import Compose
 from ...types import Plan
+from .torchs_loader import is_read_by_torchs_loader
 
 __all__ = ["applied", "one_sample", "reference"]
 
-_FRAMES = 8
-"""Calls between torch's loader and a sample, with datasets of torch such as Subset in between."""
 _WARNED: WeakSet[Dataset] = WeakSet()
 """Datasets that torch's loader was found to read."""
 
@@ -53,22 +49,9 @@ def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
     return [apply_sample(picture, head[taken.done :], row) for picture in taken.pictures]
 
 
-def _is_read_by_torchs_loader() -> bool:
-    """Return whether a loader of torch's asks for a sample, in this process or in its first worker."""
-    frame: FrameType | None = sys._getframe(2)
-    for _ in range(_FRAMES):
-        if frame is None:
-            return False
-        if frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
-            worker = get_worker_info()
-            return worker is None or worker.id == 0
-        frame = frame.f_back
-    return False
-
-
 def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
     """Return (image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.dataset.Dataset.__getitem__`."""
-    if dataset not in _WARNED and _is_read_by_torchs_loader():
+    if dataset not in _WARNED and is_read_by_torchs_loader():
         _WARNED.add(dataset)
         text = f"it reads {type(dataset).__name__} sample by sample, without an engine, and with torch's random numbers"
         warn("torch's DataLoader iterates over a dataset of gpupipe", [Reason(text, "read-by-torch")])

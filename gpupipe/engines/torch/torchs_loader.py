@@ -1,0 +1,50 @@
+"""Detection of torch's DataLoader reading what gpupipe should read."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import default_collate, get_worker_info
+
+from ...reasons import Reason
+from ...script_warnings import warn
+
+__all__ = ["CollateOfLoader", "is_read_by_torchs_loader"]
+
+_FRAMES = 8
+"""Calls between torch's loader and a sample, with datasets of torch such as Subset in between."""
+
+
+def is_read_by_torchs_loader() -> bool:
+    """Return whether a loader of torch's calls the caller's caller, in this process or in its first worker."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
+            worker = get_worker_info()
+            return worker is None or worker.id == 0
+        frame = frame.f_back
+    return False
+
+
+class CollateOfLoader:
+    """``default_collate``, as the attribute ``collate_fn`` of a loader of gpupipe.
+
+    Frameworks that build a torch DataLoader from the attributes of a loader pass it on. Then it warns once.
+    """
+
+    def __init__(self) -> None:
+        self._has_warned = False
+
+    def __call__(self, samples: list[Any]) -> Any:
+        if not self._has_warned and is_read_by_torchs_loader():
+            self._has_warned = True
+            text = "it was built from the attributes of that loader, and lacks its engine, its order and its state"
+            warn("torch's DataLoader reads the dataset of a gpupipe loader", [Reason(text, "rebuilt")])
+        return default_collate(samples)
+
+    def __repr__(self) -> str:
+        return repr(default_collate)
