@@ -53,8 +53,9 @@ def transforms_outside(ds: Any) -> Iterator[Any]:
         return
     parts = [part for function in _functions(ds) for part in held(function)]
     for part in (*parts, *(member for cls in own_classes(type(ds)) for member in vars(cls).values())):
-        inner = part.values() if isinstance(part, Mapping) else part if isinstance(part, (list, tuple)) else [part]
-        if len(inner) <= _FEW and any(map(is_transform, inner)):
+        inner = part if isinstance(part, (Mapping, list, tuple)) else [part]
+        # The values of a WeakKeyDictionary have no length.
+        if len(inner) <= _FEW and any(map(is_transform, inner.values() if isinstance(inner, Mapping) else inner)):
             yield part
 
 
