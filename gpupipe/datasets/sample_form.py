@@ -79,11 +79,6 @@ class SampleForm:
     def _has_views(self) -> bool:
         return len({view.number for leaf in leaves(self.tree) for view in _views(leaf)}) > 1
 
-    @property
-    def has_images(self) -> bool:
-        """Whether samples contain PIL images."""
-        return any(isinstance(leaf, AsImage) for leaf in leaves(self.tree))
-
     def batch(self, images: Any, target: Any) -> Any:
         """Build a batch.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-__all__ = ["CopyStream", "Event", "Ring", "Slot", "Streams", "Uploader", "live_rings", "map_tensors"]
+__all__ = ["CopyStream", "Event", "Ring", "Slot", "Uploader", "live_rings", "map_tensors"]
 
 _ALIGN = 16
 """Alignment in bytes of views within a slot, so that any type can be read."""
@@ -100,24 +100,8 @@ def _buffer(nbytes: int, pinned: bool) -> Tensor:
     return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
 
-class Streams(Protocol):
-    """Operations of CUDA that an :class:`Uploader` needs. Tests replace them by a journal."""
-
-    def copying(self) -> AbstractContextManager[None]:
-        """Direct work to the copy stream within a block."""
-
-    def record(self) -> Event:
-        """Return an event at the current end of the copy stream."""
-
-    def hand_over(self, tensors: list[Tensor]) -> None:
-        """Make the consumer's current stream wait for the copy stream, and own the tensors from then on."""
-
-    def pin(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in pinned memory."""
-
-
 class CopyStream:
-    """:class:`Streams` of a CUDA device."""
+    """The operations of a CUDA device that an :class:`Uploader` needs. Tests replace them by a journal."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -125,15 +109,18 @@ class CopyStream:
 
     @contextmanager
     def copying(self) -> Iterator[None]:
+        """Direct work to the copy stream within a block."""
         with torch.cuda.stream(self._stream):
             yield
 
     def record(self) -> Event:
+        """Return an event at the current end of the copy stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)
         return event
 
     def hand_over(self, tensors: list[Tensor]) -> None:
+        """Make the consumer's current stream wait for the copy stream, and own the tensors from then on."""
         consumer = torch.cuda.current_stream(self._device)
         consumer.wait_stream(self._stream)
         for tensor in tensors:
@@ -142,6 +129,7 @@ class CopyStream:
             tensor.record_stream(consumer)
 
     def pin(self, tensor: Tensor) -> Tensor:
+        """Return the tensor in pinned memory."""
         # torch's host allocator tracks copies from its blocks, and does not reuse a block before they finish.
         return tensor if tensor.is_pinned() else tensor.pin_memory()
 
@@ -155,7 +143,7 @@ class Uploader:
         ring: pinned slots for the images, or ``None`` if they arrive pinned.
     """
 
-    def __init__(self, streams: Streams, device: torch.device, ring: Ring | None):
+    def __init__(self, streams: CopyStream, device: torch.device, ring: Ring | None):
         self._streams = streams
         self._device = device
         self._ring = ring

@@ -49,7 +49,7 @@ class _EpochPosition:
     rng: str = ""
     """State of the order's generator before the epoch, in base 64; empty if only the global one is used."""
     global_batch: int = 0
-    """Samples in a batch of all ranks; 0 if batch sizes vary, or the state has version 1."""
+    """Samples in a batch of all ranks; 0 if batch sizes vary."""
 
 
 class _Raising:
@@ -299,8 +299,6 @@ class PlainSession(Session):
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
 
     def load(self, state: dict[str, Any]) -> None:
-        if isinstance(state, Mapping) and state.get("version") == 1:
-            state = {**state, "version": _VERSION, "global_batch": 0}
         names = {"version", "loader", *asdict(_EpochPosition())}
         if not isinstance(state, Mapping) or set(state) != names or state["version"] != _VERSION:
             why = "; ".join(reason.text for reason in self.reasons)

@@ -72,12 +72,10 @@ class State:
         if not isinstance(values, Mapping):
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
         version = values.get("version")
-        if type(version) is not int or version not in (1, VERSION):
+        if type(version) is not int or version != VERSION:
             raise StateError(
-                f"this state has version {short_repr(version)}; this gpupipe reads versions 1 and {VERSION}; {_SAVED}"
+                f"this state has version {short_repr(version)}; this gpupipe reads version {VERSION}; {_SAVED}"
             )
-        if version == 1:
-            values = {**values, "version": VERSION, "sampler_epoch": -1}
         names = {f.name for f in fields(cls)}
         if set(values) != names:
             missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)

@@ -55,15 +55,6 @@ def test_a_state_is_a_few_plain_values() -> None:
     assert [type(v) for v in state.values()] == [int] * 7 + [str] * 3 + [int]
 
 
-def test_a_state_of_version_1_goes_on() -> None:
-    """That of a loader from before states had the epoch of a sampler."""
-    state = {**saved(), "version": 1}
-    del state["sampler_epoch"]
-    one = loader()
-    one.load_state_dict(state)
-    assert all_seen(one) == all_seen(loader())[10:]
-
-
 def test_the_saved_seed_is_taken_over() -> None:
     other = loader(seed=99)
     other.load_state_dict(saved())
@@ -128,10 +119,10 @@ def test_another_batch_goes_on_and_a_warning_says_if_the_global_one_changes(
     [
         (None, "not NoneType"),
         ([1, 2], "not list"),
-        ({}, "version None; this gpupipe reads versions 1 and 2"),
-        ({"version": 3}, "version 3; this gpupipe reads versions 1 and 2"),
+        ({}, "version None; this gpupipe reads version 2"),
+        ({"version": 3}, "version 3; this gpupipe reads version 2"),
         ({"version": "1"}, "version '1'"),
-        ({"version": 1, "hello": 3}, r"lacks \['batch_size'.*has \['hello'\] more"),
+        ({"version": 2, "hello": 3}, r"lacks \['batch_size'.*has \['hello'\] more"),
         ({**saved(), "delivered": -5}, "delivered=-5, which must not be negative"),
         ({**saved(), "delivered": 2.0}, "delivered=2.0, which must be int"),
         ({**saved(), "seed": -1}, "seed=-1, which must not be negative"),

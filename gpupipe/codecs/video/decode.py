@@ -92,8 +92,8 @@ def decode_clip(
         shortcuts: shortcuts to take; no pixel depends on them.
 
     Returns:
-        u8[T, H, W, 3] in RGB, in the order of ``frames``. Height and width are ``entry.size``, or
-        ``entry.upright_size`` if ``upright``.
+        u8[T, H, W, 3] in RGB, in the order of ``frames``. Height and width are ``entry.size``, swapped if ``upright``
+        turns the frames on their side.
 
     Raises:
         Undecodable: the file is missing, damaged or not the one that was indexed; see its ``kind`` and ``reason``.

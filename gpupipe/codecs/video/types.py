@@ -69,10 +69,5 @@ class VideoEntry:
         """(height, width) as decoded."""
         return self.height, self.width
 
-    @property
-    def upright_size(self) -> tuple[int, int]:
-        """(height, width) after the rotation."""
-        return (self.width, self.height) if self.orientation >= 5 else (self.height, self.width)
-
     def __repr__(self) -> str:
         return f"VideoEntry({self.path!r}: {len(self.pts):,} frames of {self.height}x{self.width})"

@@ -18,7 +18,7 @@ from ...codecs.coding import VideoCoding
 from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
-from ...codecs.video.probe import CUT, EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
+from ...codecs.video.probe import EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
 from ...codecs.video.probe_process import unpack
 from ...codecs.video.types import VideoEntry
 from ...sources.base import Listing
@@ -161,10 +161,6 @@ class VideoIndex(Index):
     def is_variable(self) -> npt.NDArray[np.bool_]:
         """Return bool[V]: some frame deviates from a constant rate by more than one unit of time."""
         return np.asarray(self.flags.all & VARIABLE > 0)
-
-    def is_cut(self) -> npt.NDArray[np.bool_]:
-        """Return bool[V]: the file ends too early, and only earlier frames are included."""
-        return np.asarray(self.flags.all & CUT > 0)
 
 
 class _Columns(Probed):

@@ -28,6 +28,22 @@ def _row(what: str, interpolation: str, kind: Kind, dtype: Dtype) -> str:
     return f"{what} bilinear {kind} {'uint8' if dtype == 'uint8' else 'float'}"
 
 
+def _promises(key: str, what: str, nearest: Bound, pil: Bound) -> tuple[Promise, ...]:
+    """Return the promises of a map: for nearest neighbors, and for bilinear interpolation of PIL images, tensors and
+    floats."""
+    cases = (
+        ("nearest", "nearest", nearest, _TIES),
+        ("bilinear pil uint8", "bilinear, of PIL images", pil, _RIM),
+        ("bilinear tensor uint8", "bilinear, of tensors", Bound(1, 0.01), "sums that end in .5 round differently"),
+        ("bilinear tensor float", "bilinear, of floats", Bound(0.2, 0.002), _PLACES),
+    )
+    found = (
+        Promise(f"{key} {kind}", f"{what}, {shown}", {CPU: Tolerance(EQUAL), GRAPH: Tolerance(bound, reason=why)})
+        for kind, shown, bound, why in cases
+    )
+    return *found, ON_BATCH
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Warp(Masked):
     """Apply an affine map. ``matrix`` f64[B, 6] maps output pixels to input pixels.
@@ -37,29 +53,7 @@ class Warp(Masked):
     :mod:`gpupipe.transforms.matrices` creates these ops.
     """
 
-    PROMISES = (
-        Promise(
-            "warp nearest",
-            "rotate, affine, nearest",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0005), reason=_TIES)},
-        ),
-        Promise(
-            "warp bilinear pil uint8",
-            "rotate, affine, bilinear, of PIL images",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0003), reason=_RIM)},
-        ),
-        Promise(
-            "warp bilinear tensor uint8",
-            "rotate, affine, bilinear, of tensors",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round differently")},
-        ),
-        Promise(
-            "warp bilinear tensor float",
-            "rotate, affine, bilinear, of floats",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
-        ),
-        ON_BATCH,
-    )
+    PROMISES = _promises("warp", "rotate, affine", Bound(255, 0.02, 0.0005), Bound(255, 0.02, 0.0003))
     geometric = True
 
     matrix: F64
@@ -89,29 +83,7 @@ class Warp(Masked):
 class Perspective(Masked):
     """Apply a perspective map. ``coefficients`` f64[B, 8] are those of Pillow's ``Image.transform(PERSPECTIVE)``."""
 
-    PROMISES = (
-        Promise(
-            "perspective nearest",
-            "perspective, nearest",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.05, 0.0015), reason=_TIES)},
-        ),
-        Promise(
-            "perspective bilinear pil uint8",
-            "perspective, bilinear, of PIL images",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(255, 0.02, 0.0005), reason=_RIM)},
-        ),
-        Promise(
-            "perspective bilinear tensor uint8",
-            "perspective, bilinear, of tensors",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(1, 0.01), reason="sums that end in .5 round differently")},
-        ),
-        Promise(
-            "perspective bilinear tensor float",
-            "perspective, bilinear, of floats",
-            {CPU: Tolerance(EQUAL), GRAPH: Tolerance(Bound(0.2, 0.002), reason=_PLACES)},
-        ),
-        ON_BATCH,
-    )
+    PROMISES = _promises("perspective", "perspective", Bound(255, 0.05, 0.0015), Bound(255, 0.02, 0.0005))
     geometric = True
 
     coefficients: F64
