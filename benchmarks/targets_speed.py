@@ -77,7 +77,7 @@ class Detection(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, i: int) -> Any:
         image = Image.open(self.root / f"{i:04d}.jpg").convert("RGB")
-        boxes = tv_tensors.BoundingBoxes(torch.from_numpy(self.boxes[i]), format="XYXY", canvas_size=SIZE)  # type: ignore[call-overload]
+        boxes = tv_tensors.BoundingBoxes(torch.from_numpy(self.boxes[i]), format="XYXY", canvas_size=SIZE)
         return self.steps(image, {"boxes": boxes, "labels": torch.ones(len(boxes), dtype=torch.int64)})
 
 

@@ -64,7 +64,7 @@ def draw_shapes(root: Path, counts: dict[str, int]) -> None:
     (root / "annotations").mkdir(parents=True)
     for part, count in counts.items():
         (root / part).mkdir()
-        images, objects = [], []
+        images, objects = list[Any](), list[Any]()
         for k in range(count):
             height, width = 16 * rng.integers(5, 8, 2)
             pixels = np.full((height, width, 3), 110.0)
@@ -212,7 +212,8 @@ def train(args: argparse.Namespace, data: Path) -> None:
             model.train()
             loss = torch.zeros(())
             for (images, _), targets in loader:
-                loss = loss_of(*model(images), targets)
+                heat, sides = model(images)
+                loss = loss_of(heat, sides, targets)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
