@@ -13,7 +13,7 @@ from ..parity.compare import Comparison, compare
 from ..parity.drawing import sheet
 from ..printable import printable
 from .console import console, quantity
-from .inputs import device_type, open_media, open_pipeline
+from .inputs import device_type, open_media, open_pipeline, open_targets
 
 __all__ = ["print_comparison", "run"]
 
@@ -34,7 +34,8 @@ def run(
     where, _ = device_type(device)
     if out is not None:
         _make_room(out)
-    composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
+    composed = open_pipeline(pipeline)
+    dataset = open_targets(folder) or open_media(folder, frames=frames, stride=stride)
     one = dataset.medium.picture
     screen = console()
     with screen.status("comparing") as status:
@@ -94,6 +95,10 @@ def print_comparison(found: Comparison, title: str, one: str = "image") -> None:
         "difference where a filter reaches over the edge of a reduced image. over 1: values off by more than 1 level.",
         style="dim",
     )
+    if found.columns:
+        unlike = len(found.unlike_targets)
+        text = f"{', '.join(found.columns)}: {f'differ for {unlike} of {images}' if unlike else 'equal'}"
+        screen.print(Text(text, style="red" if unlike else "green"), soft_wrap=True)
     for step in found.steps:
         for broken in step.broken:
             screen.print(Text(f"not ok after {step.name}: {broken}", style="red"), soft_wrap=True)

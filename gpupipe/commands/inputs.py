@@ -11,7 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from ..datasets import ImageFolder, ImageList, VideoFolder, VideoList
+from ..datasets import (
+    CocoDetection,
+    ImageFolder,
+    ImageList,
+    SegmentationFolder,
+    VideoFolder,
+    VideoList,
+    VOCSegmentation,
+)
 from ..datasets.folder import IMG_EXTENSIONS
 from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
@@ -19,7 +27,7 @@ from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
 
-__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_videos"]
+__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_targets", "open_videos"]
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
@@ -58,6 +66,21 @@ def open_media(
         if videos is None:
             raise
         return videos
+
+
+def open_targets(path: Path) -> EncodedImages | None:
+    """Open a folder in the layout of COCO (``annotations/instances_NAME.json`` beside ``NAME``), of VOC
+    (``VOCdevkit``), or with ``images`` and ``masks``; ``None`` for any other."""
+    path = path.expanduser()
+    for file in sorted(path.glob("annotations/instances_*.json")):
+        images = path / file.stem.removeprefix("instances_")
+        if images.is_dir():
+            return CocoDetection(images, file)
+    for folder in sorted(path.glob("VOCdevkit/VOC*/SegmentationClass")):
+        return VOCSegmentation(path, folder.parent.name.removeprefix("VOC"))
+    if (path / "images").is_dir() and (path / "masks").is_dir():
+        return SegmentationFolder(path / "images", path / "masks")
+    return None
 
 
 def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFiles | None:

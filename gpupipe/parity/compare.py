@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import engines
 from ..datasets.dataset import Dataset
+from ..datasets.sample_form import form_of
 from ..datasets.subset import Subset
 from ..errors import BadSample, ConfigError, SampleError
 from ..kernels.batches import repeat_rows
@@ -23,6 +24,7 @@ from ..transforms.compose import Compose
 from ..transforms.ops import Op, by_view
 from ..types import Plan
 from .difference import Difference, difference, to_pixels
+from .targets import Targets, moved_columns, targets_of
 from .tolerances import Tolerance, broken, tolerance, widest
 
 __all__ = ["Comparison", "Step", "Worst", "compare"]
@@ -30,6 +32,8 @@ __all__ = ["Comparison", "Step", "Worst", "compare"]
 Pixels = npt.NDArray[np.uint8]
 Views = tuple[Tensor, ...]
 """Images of a batch, one [B, C, H, W] per view, or clips in the dataset's layout."""
+_Pair = tuple[Plan, Views, Views, list[Targets], list[Targets]]
+"""A plan, DALI's and the reference's images, and the targets of every sample of both."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class Worst:
     reference: Pixels
     max: float
     mean: float
+    dali_targets: Targets = field(default_factory=Targets)
+    """Masks and boxes that belong to the image."""
+    reference_targets: Targets = field(default_factory=Targets)
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,15 @@ class Comparison:
     worst: tuple[Worst, ...]
     """Images that differ most after the whole pipeline, the worst first."""
     left_out: tuple[BadSample, ...] = field(default=())
+    columns: tuple[str, ...] = ()
+    """Masks, boxes and other columns that move with the images."""
+    unlike_targets: tuple[str, ...] = ()
+    """Samples for which the engines have different values in these columns, after the whole pipeline."""
 
     @property
     def ok(self) -> bool:
-        """Whether no promise is broken. Steps without a promise count as kept."""
-        return not any(step.broken for step in self.steps)
+        """Whether no promise is broken, and all masks and boxes are equal. Steps without a promise count as kept."""
+        return not self.unlike_targets and not any(step.broken for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, without pictures."""
@@ -93,6 +104,8 @@ class Comparison:
                 for s in self.steps
             ],
             "left_out": [s.kind for s in self.left_out],
+            "columns": list(self.columns),
+            "unlike_targets": list(self.unlike_targets),
         }
 
 
@@ -141,19 +154,22 @@ def compare(
     if len(pipeline) == 0:
         del parts[0]
     DataLoader(Subset(dataset, runner.indices[:1], transform=pipeline), engine="dali", device=device)  # refuse early
-    steps, worst = [], _Keep(keep)
+    steps, worst, unlike = [], _Keep(keep), list[str]()
     for name, part in parts:
         progress(name)
         views = [_View(name, kind) for _ in by_view(part.skeleton)]
         if len(views) > 1:
             views = [_View(f"{name}, view {k}", kind) for k in range(1, len(views) + 1)]
-        for plan, dali, reference in runner.run(part):
+        for plan, dali, reference, *targets in runner.run(part):
             assert plan.ops is not None
+            if part is pipeline:
+                unlike += [runner.describe(plan, i) for i in range(len(plan)) if targets[0][i] != targets[1][i]]
             for view, ops, a, b in zip(views, by_view(plan.ops), dali, reference, strict=True):
-                view.add(plan, ops, a, b, runner, worst if part is pipeline else None)
+                view.add(plan, ops, (a, b), targets, runner, worst if part is pipeline else None)
         for view in views:
             steps.append(view.step(part))
-    return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out))
+    columns = tuple(moved_columns(dataset))
+    return Comparison(device, tuple(steps), worst.best(), tuple(runner.left_out), columns, tuple(unlike))
 
 
 @dataclass
@@ -175,16 +191,24 @@ class _View:
         return Step(self.name, pipeline, self.found, promised, kept, self.where)
 
     def add(
-        self, plan: Plan, ops: Sequence[Op], dali: Tensor, reference: Tensor, runner: _Runner, worst: _Keep | None
+        self,
+        plan: Plan,
+        ops: Sequence[Op],
+        engines: tuple[Tensor, Tensor],
+        targets: Sequence[Sequence[Targets]],
+        runner: _Runner,
+        worst: _Keep | None,
     ) -> None:
-        """Add a batch [B, C, H, W] of this view, or clips in the dataset's layout. ``ops`` are the plan's for this
-        view."""
+        """Add a batch [B, C, H, W] of this view, or clips in the dataset's layout, of DALI and of the reference.
+
+        ``ops`` are the plan's for this view, and ``targets`` those of every sample, by engine.
+        """
         assert plan.sizes is not None
         self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
             row = slice(i, i + 1)
             own = repeat_rows([op.take(row) for op in ops], plan.pictures)
-            a, b = (runner.dataset.medium.flatten(batch[row]) for batch in (dali, reference))
+            a, b = (runner.dataset.medium.flatten(batch[row]) for batch in engines)
             one = difference(a, b, own, np.repeat(plan.sizes[row], plan.pictures, axis=0))
             self.found += one
             if one.max > self._largest:
@@ -192,7 +216,8 @@ class _View:
             if worst is not None:
                 # Show the frame of a clip that differs most.
                 t = int((a.double() - b.double()).abs().flatten(1).amax(1).argmax())
-                worst.offer(one, f"{runner.describe(plan, i)}{plan.picture(i, t)}", a[t], b[t], ops)
+                path = f"{runner.describe(plan, i)}{plan.picture(i, t)}"
+                worst.offer(one, path, a[t], b[t], ops, (targets[0][i], targets[1][i]))
 
 
 class _Keep:
@@ -202,11 +227,20 @@ class _Keep:
         self._count = count
         self._found: list[Worst] = []
 
-    def offer(self, found: Difference, path: str, dali: Tensor, reference: Tensor, ops: Sequence[Op]) -> None:
+    def offer(
+        self,
+        found: Difference,
+        path: str,
+        dali: Tensor,
+        reference: Tensor,
+        ops: Sequence[Op],
+        targets: tuple[Targets, Targets],
+    ) -> None:
         lowest = self._found[-1] if len(self._found) >= self._count else None
         if lowest is not None and (found.max, found.mean) <= (lowest.max, lowest.mean):
             return
-        self._found.append(Worst(path, to_pixels(dali, ops), to_pixels(reference, ops), found.max, found.mean))
+        pixels = to_pixels(dali, ops), to_pixels(reference, ops)
+        self._found.append(Worst(path, *pixels, found.max, found.mean, *targets))
         self._found.sort(key=lambda w: (-w.max, -w.mean))
         del self._found[self._count :]
 
@@ -237,35 +271,36 @@ class _Runner:
         """Return the path of sample ``i`` of a plan."""
         return self.dataset.describe(int(self.indices[self._start + int(plan.indices[i])]))
 
-    def run(self, pipeline: Compose) -> Iterator[tuple[Plan, Views, Views]]:
-        """Yield (plan, DALI's views, the reference's views), in batches of 1 if images differ in size."""
+    def run(self, pipeline: Compose) -> Iterator[_Pair]:
+        """Yield a plan and what both engines make of it, in batches of 1 if images differ in size."""
         at_once = max(16 // pictures_per_sample(self.dataset, pipeline), 2)
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         while at < len(self.indices):
             subset = Subset(self.dataset, self.indices[at:], transform=pipeline)
+            subset.form = form_of([*subset.columns], labeled=subset.labels is not None, return_dict=True)
             self._start = at
             try:
-                for plan, a, b in self._pass(subset, size):
-                    yield plan, a, b
-                    at += len(plan)
+                for pair in self._pass(subset, size):
+                    yield pair
+                    at += len(pair[0])
             except SampleError as e:
                 self.drop([s._replace(index=int(subset.indices[s.index])) for s in e.samples])
             else:
                 return
 
-    def _pass(self, subset: Subset, size: int) -> Iterator[tuple[Plan, Views, Views]]:
+    def _pass(self, subset: Subset, size: int) -> Iterator[_Pair]:
         common: dict[str, Any] = {"batch_size": size, "device": self.device, "seed": self.seed}
         with (
             DataLoader(subset, engine="null", **common) as plans,
             DataLoader(subset, engine="dali", num_workers=self.workers, **common) as dali,
             DataLoader(subset, engine=engines.Torch(), **common) as torch_,
         ):
-            for plan, a, b in zip(plans, dali, torch_, strict=True):
-                yield plan[0] if isinstance(plan, list) else plan, _views(a), _views(b)
+            for planned, a, b in zip(plans, dali, torch_, strict=True):
+                plan = planned["image"]
+                targets = (targets_of(self.dataset, batch, len(plan)) for batch in (a, b))
+                yield plan, _views(a["image"]), _views(b["image"]), *targets
 
 
-def _views(batch: Any) -> Views:
-    """Return the images of a batch with or without targets."""
-    images = batch[0] if isinstance(batch, list) else batch
+def _views(images: Any) -> Views:
     return images if isinstance(images, tuple) else (images,)

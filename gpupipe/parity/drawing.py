@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from .compare import Worst
+from .targets import Targets
 
-__all__ = ["amplification", "amplified", "cell", "sheet"]
+__all__ = ["amplification", "amplified", "cell", "sheet", "with_targets"]
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -48,6 +50,26 @@ def cell(pixels: Pixels, size: int = _CELL) -> Image.Image:
     return square
 
 
+def with_targets(pixels: Pixels, targets: Targets) -> Pixels:
+    """Return the picture u8[H, W, 3] with its masks in color, and its boxes as frames."""
+    painted = pixels.astype(np.float32)
+    for number, mask in enumerate(targets.masks):
+        for k in np.unique(mask[mask != 0]).tolist():
+            painted[mask == k] = 0.5 * painted[mask == k] + 0.5 * np.array(_color(k + number), np.float32)
+    image = Image.fromarray(painted.astype(np.uint8))
+    draw, line = ImageDraw.Draw(image), max(1, round(max(image.size) / _CELL * 2))
+    for number, (x0, y0, x1, y1) in enumerate(targets.boxes.tolist()):
+        if x0 <= x1 and y0 <= y1:
+            draw.rectangle((x0, y0, x1 - 1 if x1 > x0 else x1, y1 - 1 if y1 > y0 else y1), None, _color(number), line)
+    return np.asarray(image)
+
+
+def _color(number: int) -> tuple[int, int, int]:
+    """Return a color that differs from those of neighboring numbers."""
+    red, green, blue = colorsys.hsv_to_rgb(number * 0.618 % 1, 0.85, 1)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
 def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
     """Draw DALI, the reference and their amplified difference side by side, one row per image."""
     factor = amplification(max((w.max for w in worst), default=0))
@@ -61,7 +83,8 @@ def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
         draw.text((_GAP + column * (_CELL + _GAP), _HEAD + 6), heading, _GRAY, small)
     for row, w in enumerate(worst):
         y = _HEAD + 28 + row * (_CELL + _CAPTION)
-        for column, pixels in enumerate((w.dali, w.reference, amplified(w.dali, w.reference, factor))):
+        pictures = with_targets(w.dali, w.dali_targets), with_targets(w.reference, w.reference_targets)
+        for column, pixels in enumerate((*pictures, amplified(w.dali, w.reference, factor))):
             image.paste(cell(pixels), (_GAP + column * (_CELL + _GAP), y))
         caption = f"largest {w.max:.3g}, mean {w.mean:.3g} gray levels · {Path(w.path).name}"
         draw.text((_GAP, y + _CELL + 5), _short(draw, caption, small, width - 2 * _GAP), _INK, small)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nvidia.dali")
 
 import parity_measure as parity
 
+from gpupipe import datasets, targets, transforms as T
+from gpupipe.kernels.moving import Moves
+from gpupipe.parity.compare import compare
+from gpupipe.parity.drawing import sheet, with_targets
 from gpupipe.parity.tolerances import TABLE, check
 
 
@@ -70,3 +78,32 @@ def test_decoder_settings_are_settings_of_the_engine() -> None:
     from gpupipe.engines import Dali
 
     assert len({repr(Dali(**options)) for options in parity.DECODERS.values()}) == 8
+
+
+def test_masks_and_boxes_are_compared_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    photos = datasets.Arrays(rng.integers(0, 256, (4, 40, 50, 3), np.uint8))
+    ids, boxes = np.zeros((4, 40, 50), np.uint8), [np.array([[12.0, 9, 28, 27]], np.float32)] * 4
+    ids[:, 10:20, 30:40] = 1
+    dataset = datasets.Columns(photos, {"mask": targets.Masks(ids), "boxes": targets.Boxes(boxes)})
+    steps = T.Compose([T.RandomIoUCrop(sampler_options=[0.0, 1.0]), T.RandomHorizontalFlip(), T.ToTensor()])
+    found = compare(dataset, steps, samples=4, seed=1)
+    assert found.ok and found.columns == ("mask", "boxes")
+    for worst in found.worst:
+        assert worst.dali_targets == worst.reference_targets
+        (mask,), ((x0, y0, x1, _), *_) = worst.dali_targets.masks, worst.dali_targets.boxes.tolist()
+        assert mask.shape == worst.dali.shape[:2]
+        drawn = with_targets(worst.dali, worst.dali_targets)
+        changed = (drawn != worst.dali).any(axis=2)
+        assert changed[mask != 0].all() and changed[int(y0), int(x0) : int(x1)].all()
+        assert not changed[0].all() and changed.sum() < mask.size
+    assert sheet(found.worst, "both").size[0] > 600
+
+    def other(self: Any, masks: Any, *rest: Any) -> Any:
+        first = threading.current_thread().name.startswith("gpupipe-targets")
+        return np.zeros(self.out_size, np.uint8) if first and next(calls) % 2 else moved(self, masks, *rest)
+
+    calls, moved = itertools.count(), Moves.mask
+    monkeypatch.setattr(Moves, "mask", other)
+    found = compare(dataset, steps, samples=4, seed=1)
+    assert found.unlike_targets and not found.ok
