@@ -57,7 +57,7 @@ _HOME = {
 }
 
 
-def _one_sample(dataset: Any, index: int) -> tuple[Any, Any]:
+def _one_sample(dataset: Any, index: int) -> Any:
     from .engines.torch.reference import one_sample  # loads torch
 
     return one_sample(dataset, index)

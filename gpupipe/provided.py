@@ -8,9 +8,9 @@ from typing import Any
 __all__ = ["one_sample"]
 
 
-def _nothing(dataset: Any, index: int) -> tuple[Any, Any]:
+def _nothing(dataset: Any, index: int) -> Any:
     raise RuntimeError("gpupipe/__init__.py did not run: import gpupipe before its parts")
 
 
-one_sample: Callable[[Any, int], tuple[Any, Any]] = _nothing
-"""Return ``(transformed image, label)`` of one sample of a dataset, computed by the reference engine."""
+one_sample: Callable[[Any, int], Any] = _nothing
+"""Return one sample of a dataset, with its image transformed by the reference engine."""

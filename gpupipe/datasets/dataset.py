@@ -182,12 +182,15 @@ class Dataset(ABC):
         image = self.open(media, strict=self.limits.strict)
         return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         """Return (transformed image, label) of one sample, as torchvision's datasets do. Use a loader for training.
 
         Without a transform the image is that of :meth:`raw`. Otherwise it is a tensor [C, H, W], a tuple of tensors for
         several views, or a clip in its layout, computed by the reference. Random numbers come from torch's generator.
         MixUp and CutMix, which work on batches, are skipped.
+
+        A dataset with further columns returns them as its batches do, after the label or in a dictionary: masks, boxes
+        and keypoints as tensors that moved with the image, numbers and texts as they are.
 
         Raises IndexError, and :class:`~gpupipe.errors.SampleError` if the sample cannot be read.
         """
@@ -195,7 +198,7 @@ class Dataset(ABC):
             raise IndexError(f"index {index} of {len(self)} samples")
         index %= len(self)
         try:
-            if not len(self.transform):
+            if not len(self.transform) and not self.columns:
                 return self.raw(index)
             return provided.one_sample(self, index)
         except Undecodable as e:

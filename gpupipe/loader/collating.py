@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets.sample_form import Rest, SampleForm, View, leaves
+from ..datasets.sample_form import Rest, SampleForm, View
 from ..engines.staging import map_tensors
 from ..global_rng import lent, seed_all
+from ..reading.targets import rows_of
 from ..rng import stream
 from ..transforms.ops import Crop
 from ..types import ByHand, Plan
@@ -48,7 +49,7 @@ class Collate:
         device = torch.device("cpu") if images is None else views[0].device
         count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
-        targets = None if images is None else _each(target, count, form)
+        targets = None if images is None else rows_of(target, count, form)
 
         padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)
         sizes = None if padding is None or padding.content is None else padding.content.tolist()
@@ -83,21 +84,3 @@ def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
         for one, view in zip(made.views or (), views, strict=True):
             view[row].copy_(one)
     return True
-
-
-def _each(target: Any, count: int, form: SampleForm) -> Any:
-    """Target of each sample."""
-    if isinstance(target, Tensor):
-        return target.tolist()
-    if not isinstance(target, dict):
-        return target
-    tensors = {leaf.path[0] for leaf in leaves(form.tree) if isinstance(leaf, Rest) and leaf.tensor}
-    columns = {name: _rows(values, name in tensors) for name, values in target.items()}
-    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
-
-
-def _rows(values: Any, tensors: bool) -> list[Any]:
-    """Rows of one column of a batch."""
-    if isinstance(values, Tensor) and values.ndim == 1 and not tensors:
-        return values.tolist()
-    return list(values)

@@ -10,6 +10,7 @@ import torch
 
 from ..codecs.files import Undecodable
 from ..datasets.dataset import Dataset
+from ..datasets.sample_form import Rest, SampleForm, leaves
 from ..errors import BadSample, ConfigError, PipelineError
 from ..kernels.moving import Moves, check_followed
 from ..targets import Target
@@ -18,7 +19,7 @@ from ..transforms.ops import Views
 from ..types import Plan
 from .sample import bad_sample
 
-__all__ = ["check_targets", "collated", "follow", "following", "targets_of", "unreadable"]
+__all__ = ["check_targets", "collated", "follow", "following", "rows_of", "targets_of", "unreadable"]
 
 
 def targets_of(dataset: Dataset, plan: Plan) -> Any:
@@ -124,3 +125,21 @@ def collated(target: Target, values: Sequence[Any]) -> Any:
     if isinstance(batch, np.ndarray):
         return torch.from_numpy(batch)
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in batch]
+
+
+def rows_of(target: Any, count: int, form: SampleForm) -> Any:
+    """Return the target of each sample of a batch: Python numbers and texts, tensors, or dictionaries of these."""
+    if isinstance(target, torch.Tensor):
+        return target.tolist()
+    if not isinstance(target, dict):
+        return target
+    tensors = {leaf.path[0] for leaf in leaves(form.tree) if isinstance(leaf, Rest) and leaf.tensor}
+    columns = {name: _rows(values, name in tensors) for name, values in target.items()}
+    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
+
+
+def _rows(values: Any, tensors: bool) -> list[Any]:
+    """Return the rows of one column of a batch."""
+    if isinstance(values, torch.Tensor) and values.ndim == 1 and not tensors:
+        return values.tolist()
+    return list(values)

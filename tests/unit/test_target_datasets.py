@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, transforms as T
-from gpupipe.errors import ConfigError, DatasetError
+from gpupipe.errors import ConfigError, DatasetError, SampleError
 from gpupipe.targets.segments import Segments
 
 RNG = np.random.default_rng(0)
@@ -61,6 +61,32 @@ def test_masks_of_folders_move_with_images(pairs: Path, engine: Any) -> None:
         for _ in range(2):
             for images, masks in loader:
                 assert masks.dtype == torch.uint8 and torch.equal(images[:, 0], masks)
+
+
+def test_a_sample_has_its_columns(pairs: Path) -> None:
+    made = datasets.SegmentationFolder(pairs / "images", pairs / "masks", STEPS, mask_suffix="_ids", nearest="center")
+    image, mask = made[1]
+    assert image.shape == (3, 20, 24) and torch.equal(image[0], mask)
+    plain = datasets.SegmentationFolder(pairs / "images", pairs / "masks", mask_suffix="_ids", return_dict=True)
+    found = datasets.Subset(plain, [2, 1])[0]
+    assert list(found) == ["image", "mask"]
+    assert np.array_equal(np.asarray(found["image"])[..., 0], found["mask"])
+    (pairs / "masks" / "a" / "1_ids.png").write_bytes(b"not an image")
+    with pytest.raises(SampleError, match=r"1_ids\.png"):
+        made[1]
+
+
+def test_a_sample_is_that_of_a_batch(tmp_path: Path) -> None:
+    steps = T.Compose([T.Resize((20, 24)), T.RandomHorizontalFlip(1.0), T.ToTensor()])
+    keys = ["image_id", "boxes", "labels"]
+    made = datasets.CocoDetection(tmp_path, coco(tmp_path), steps, target_keys=keys)
+    with DataLoader(made, 1, engine="torch", device="cpu") as loader:
+        for i, batch in enumerate(loader):
+            one = made[i]
+            assert list(one) == list(batch)
+            for name, value in one.items():
+                value = torch.as_tensor(value)
+                assert torch.equal(value, batch[name][0]) and value.dtype == batch[name][0].dtype, name
 
 
 def test_a_split_names_the_samples(pairs: Path) -> None:

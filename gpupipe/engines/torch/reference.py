@@ -9,12 +9,14 @@ from weakref import WeakSet
 import numpy as np
 import torch
 
+from ...codecs.files import Undecodable
 from ...datasets.dataset import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
 from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan, with_boxes
 from ...reading.take import Take, Taken
+from ...reading.targets import collated, follow, following, rows_of, targets_of
 from ...reasons import Reason
 from ...script_warnings import warn
 from ...transforms.compose import Compose
@@ -34,13 +36,19 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool =
     clips in the dataset's layout, before ops that also change targets. Raises
     :class:`~gpupipe.codecs.files.Undecodable` at the first bad sample.
     """
+    plan, taken = _taken(dataset, plan, pipeline, scaled)
+    images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
+    return finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.medium)
+
+
+def _taken(dataset: Dataset, plan: Plan, pipeline: Compose, scaled: bool = False) -> tuple[Plan, list[Taken]]:
+    """Return (plan with its ops, pixels of its samples)."""
     plan = resolve_missing(plan, pipeline)
     batch = Take.of(dataset, pipeline, scaled=scaled, sliced=False).batch(plan)
     taken = [batch.known(row) for row in range(len(plan))]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(one.pictures[0]) for one in taken], np.int32))
-    images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
-    return finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.medium)
+    return plan, taken
 
 
 def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
@@ -49,16 +57,32 @@ def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
     return [apply_sample(picture, head[taken.done :], row) for picture in taken.pictures]
 
 
-def one_sample(dataset: Dataset, index: int) -> tuple[Any, Any]:
-    """Return (image, label) of ``dataset[index]``, see :meth:`gpupipe.datasets.dataset.Dataset.__getitem__`."""
+def one_sample(dataset: Dataset, index: int) -> Any:
+    """Return ``dataset[index]``, see :meth:`gpupipe.datasets.dataset.Dataset.__getitem__`."""
     if dataset not in _WARNED and is_read_by_torchs_loader():
         _WARNED.add(dataset)
         text = f"it reads {type(dataset).__name__} sample by sample, without an engine, and with torch's random numbers"
         warn("torch's DataLoader iterates over a dataset of gpupipe", [Reason(text, "read-by-torch")])
-    seed = int(torch.randint(2**62, ()))
+    pipeline, seed = dataset.transform, int(torch.randint(2**62, ()))
     at = np.array([index], np.int64)
-    plan = with_boxes(dataset, dataset.transform, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))
-    plan = replace(plan, frames=frames_of(dataset, dataset.transform, plan))
-    images = reference(dataset, plan, dataset.transform)
-    label = dataset.fetch(index)[1]
-    return (tuple(view[0] for view in images) if isinstance(images, tuple) else images[0]), label
+    plan = with_boxes(dataset, pipeline, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))
+    plan = replace(plan, frames=frames_of(dataset, pipeline, plan))
+    if len(pipeline):
+        plan, taken = _taken(dataset, plan, pipeline)
+        images = finish_plan(plan, stack_plan(plan, applied(plan, 0, taken[0])), pipeline.memory_format, dataset.medium)
+        views = tuple(view[0] for view in images) if isinstance(images, tuple) else (images[0],)
+    else:
+        image = dataset.raw(index)[0]
+        plan, views = resolve_plan(plan, pipeline, np.array([size_of(image)], np.int32)), (image,)
+    if not dataset.columns or dataset.form is None:
+        return (views if len(views) > 1 else views[0]), dataset.fetch(index)[1]
+    return dataset.form.sample(views, rows_of(_columns(dataset, plan), 1, dataset.form)[0])
+
+
+def _columns(dataset: Dataset, plan: Plan) -> dict[str, Any]:
+    """Return all columns of a batch. Raises :class:`~gpupipe.codecs.files.Undecodable`."""
+    columns = following(dataset)
+    found = follow(columns, dataset.transform, plan, slice(None))
+    for value in (value for values in found.values() for value in values if isinstance(value, Undecodable)):
+        raise value
+    return {**targets_of(dataset, plan), **{name: collated(columns[name], found[name]) for name in columns}}
