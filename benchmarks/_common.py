@@ -48,7 +48,7 @@ _use_checkout()
 
 def import_torchvision() -> Any:
     """torchvision, also if its compiled operators are for another build of torch."""
-    from gpupipe.testing.torchvision_ops import define_missing_operators
+    from torchvision_ops import define_missing_operators
 
     define_missing_operators()
     return importlib.import_module("torchvision")

@@ -18,11 +18,11 @@ from typing import Any
 
 import _common  # noqa: F401  (makes a source checkout importable)
 from _gpu_figures import draw, gpu
+from parity_measure import markdown
 
 from gpupipe import datasets
 from gpupipe.datasets.arrays import Arrays
 from gpupipe.datasets.images import EncodedImages
-from gpupipe.parity.tolerances import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -31,7 +31,7 @@ STEPS = ("import", "loader", "first batch")
 PROBE = """
 import json, resource, sys
 import torch
-from gpupipe.testing.torchvision_ops import define_missing_operators
+from torchvision_ops import define_missing_operators
 define_missing_operators()
 import torchvision.transforms as T
 from torchvision.datasets import ImageFolder

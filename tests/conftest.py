@@ -24,10 +24,10 @@ import pytest
 import torch
 from interpreter import Interpreter
 from PIL import Image
+from torchvision_ops import define_missing_operators
 
 from gpupipe import script_warnings
 from gpupipe.testing.photos import make_photos, photograph
-from gpupipe.testing.torchvision_ops import define_missing_operators
 
 
 def alias_pipelines(package: str = "gpupipe", folder: Path | None = None) -> None:

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 from support import N
 from torch.utils import data
-
-from gpupipe.testing.torchvision_ops import define_missing_operators
+from torchvision_ops import define_missing_operators
 
 define_missing_operators()  # also in a process that is spawned
 

@@ -24,10 +24,11 @@ from gpupipe.parity import tolerances
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import by_view
+from gpupipe.transforms.ops.promise import CPU, CUDA, GRAPH
 
 __all__ = [
-    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "measure", "rows",
-    "rows_of",
+    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "markdown", "measure",
+    "rows", "rows_of",
 ]  # fmt: skip
 
 Kind = Literal["photographs", "noise", "blocks"]
@@ -172,3 +173,25 @@ def rows(measured: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
             if key not in out or len(others) < len(out[key]["others"]) or entry["max"] > out[key]["max"]:
                 out[key] = entry
     return {"rows": out, "unmeasured": [k for k in tolerances.TABLE if k not in out and k != tolerances.DECODE]}
+
+
+def markdown() -> str:
+    """Return the table of promises for the documentation."""
+    lines = [
+        '| DALI against the reference | CPU | CPU, `graph="whole"` | at the border of the image | GPU | why |',
+        "|---|---|---|---|---|---|",
+    ]
+    for row in tolerances.TABLE.values():
+        cpu, graph, cuda = (row.of(*where) for where in (CPU, GRAPH, CUDA))
+        border = graph.border if graph else None
+        bounds = [tolerance.interior if tolerance else "not measured" for tolerance in (cpu, graph)]
+        reasons = dict.fromkeys(t.reason for t in (cpu, graph) if t and t.reason)
+        cells = [row.what, *bounds, border or "", cuda or "not measured", "; ".join(reasons)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", "The reference against torchvision on PIL images, CPU: equal.", ""]
+    lines += ["| `scaled=True` against a full decode, both in the reference | CPU | why |", "|---|---|---|"]
+    lines += [
+        f"| resize, {name}, of an image decoded smaller | {t.interior} | {t.reason} |"
+        for name, t in tolerances.SCALED.items()
+    ]
+    return "\n".join(lines) + "\n"

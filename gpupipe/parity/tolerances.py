@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..reading.smaller import PROMISE as SCALED
 from ..transforms.compose import Compose
 from ..transforms.ops import OPS, Dtype, Op, ToDtype, Views
-from ..transforms.ops.promise import CPU, CUDA, EQUAL, GRAPH, Bound, Promise, Tolerance
+from ..transforms.ops.promise import CPU, EQUAL, Bound, Promise, Tolerance
 from .difference import Difference, Spread
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Tolerance",
     "broken",
     "check",
-    "markdown",
     "rows_of",
     "tolerance",
     "widest",
@@ -166,24 +165,3 @@ def _beyond(bound: Bound, found: Spread, where: str) -> list[str]:
         )
         if value > limit + slack
     ]
-
-
-def markdown() -> str:
-    """Return the tables for the documentation."""
-    lines = [
-        '| DALI against the reference | CPU | CPU, `graph="whole"` | at the border of the image | GPU | why |',
-        "|---|---|---|---|---|---|",
-    ]
-    for row in TABLE.values():
-        cpu, graph, cuda = (row.of(*where) for where in (CPU, GRAPH, CUDA))
-        border = graph.border if graph else None
-        bounds = [tolerance.interior if tolerance else "not measured" for tolerance in (cpu, graph)]
-        reasons = dict.fromkeys(t.reason for t in (cpu, graph) if t and t.reason)
-        cells = [row.what, *bounds, border or "", cuda or "not measured", "; ".join(reasons)]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines += ["", "The reference against torchvision on PIL images, CPU: equal.", ""]
-    lines += ["| `scaled=True` against a full decode, both in the reference | CPU | why |", "|---|---|---|"]
-    lines += [
-        f"| resize, {name}, of an image decoded smaller | {t.interior} | {t.reason} |" for name, t in SCALED.items()
-    ]
-    return "\n".join(lines) + "\n"

@@ -22,11 +22,11 @@ from torchvision import io, tv_tensors
 from torchvision.io import ImageReadMode, decode_image, decode_jpeg, read_file, read_image
 from torchvision.transforms import v2
 from torchvision.transforms.functional import pil_to_tensor
+from torchvision_ops import define_image_operators
 
 from gpupipe import DataLoader, FallbackWarning
 from gpupipe.interop.datasets import translate_dataset
 from gpupipe.loader.native import NativeSession
-from gpupipe.testing.torchvision_ops import define_image_operators
 
 define_image_operators(io.image)
 

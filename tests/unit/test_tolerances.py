@@ -8,11 +8,12 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from parity_measure import markdown
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import Difference, Spread, border_masks, difference, gray_levels, to_pixels
-from gpupipe.parity.tolerances import SCALED, TABLE, Bound, Pair, Tolerance, check, markdown, rows_of, tolerance
+from gpupipe.parity.tolerances import SCALED, TABLE, Bound, Pair, Tolerance, check, rows_of, tolerance
 from gpupipe.pipelines import imagenet
 from gpupipe.transforms import ops
 from gpupipe.transforms.ops.promise import CPU, CUDA, GRAPH

@@ -11,8 +11,7 @@ from torch.utils.data import Dataset
 from torchvision import io, tv_tensors
 from torchvision.io import ImageReadMode, decode_image, read_image
 from torchvision.transforms import functional as TF, v2
-
-from gpupipe.testing.torchvision_ops import define_image_operators
+from torchvision_ops import define_image_operators
 
 from ..harness.script import Args, Epochs, script
 from .common import IMAGENET_MEAN, IMAGENET_STD

@@ -33,13 +33,13 @@ def define_missing_operators() -> None:
     for folder in spec.submodule_search_locations:
         for file in Path(folder).glob("_C*.so"):
             try:
-                torch.ops.load_library(str(file))  # type: ignore[no-untyped-call]
+                torch.ops.load_library(str(file))
             except OSError:
                 continue
             return
-    library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+    library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _LIBRARIES.append(library)
 
 
@@ -57,13 +57,13 @@ def define_image_operators(image: Any) -> None:
 
     if image._has_image_ops():
         return
-    library = torch.library.Library("image", "DEF")  # type: ignore[no-untyped-call]
+    library = torch.library.Library("image", "DEF")
     _LIBRARIES.append(library)
-    library.define("read_file(str path) -> Tensor")  # type: ignore[no-untyped-call]
-    library.impl("read_file", _read_file, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    library.define("read_file(str path) -> Tensor")
+    library.impl("read_file", _read_file, "CompositeExplicitAutograd")
     for name in ("decode_image", "decode_jpeg", "decode_png"):
-        library.define(f"{name}(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor")  # type: ignore[no-untyped-call]
-        library.impl(name, _decode, "CPU")  # type: ignore[no-untyped-call]
+        library.define(f"{name}(Tensor data, int mode, bool apply_exif_orientation=False) -> Tensor")
+        library.impl(name, _decode, "CPU")
     image._has_image_ops = lambda: True
 
 
