@@ -7,12 +7,13 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "Draw", "NotUnderstood", "TracedRun", "replaced", "replayed"]
+__all__ = ["FUNCTIONS", "Draw", "NotUnderstood", "TracedRun", "functions_from", "replaced", "replayed"]
 
 _MOST_DRAWS = 8
 _MOST_DECISIONS = 12
@@ -161,87 +162,64 @@ def _one_of(values: Any, uniform: _Uniform) -> Any:
     return values[next((i for i in range(n - 1) if u < (i + 1) / n), n - 1)]
 
 
-def _only_one(size: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    if named or size not in ((), (1,), ((),), ((1,),), ([1],), (torch.Size([1]),)):
-        raise NotUnderstood("it draws many numbers at once")
-
-
 def _scalar(size: Any) -> None:
     if size is not None:
         raise NotUnderstood("it draws many numbers at once")
 
 
 def _random(uniform: _Uniform) -> Any:
-    return lambda: uniform()
+    return uniform()
 
 
-def _uniform(uniform: _Uniform) -> Any:
-    return lambda a, b: _between(a, b, uniform())
+def _uniform(uniform: _Uniform, a: Any, b: Any) -> Any:
+    return _between(a, b, uniform())
 
 
-def _choice(uniform: _Uniform) -> Any:
-    return lambda seq: _one_of(seq, uniform)
+def _choice(uniform: _Uniform, seq: Any) -> Any:
+    return _one_of(seq, uniform)
 
 
-def _randint(uniform: _Uniform) -> Any:
-    return lambda a, b: _one_of(range(a, b + 1), uniform)
+def _randint(uniform: _Uniform, a: Any, b: Any) -> Any:
+    return _one_of(range(a, b + 1), uniform)
 
 
-def _randrange(uniform: _Uniform) -> Any:
-    return lambda *limits: _one_of(range(*limits), uniform)
+def _randrange(uniform: _Uniform, *limits: Any) -> Any:
+    return _one_of(range(*limits), uniform)
 
 
-def _np_random(uniform: _Uniform) -> Any:
-    def random(size: Any = None) -> Any:
-        _scalar(size)
-        return uniform()
-
-    return random
+def _np_random(uniform: _Uniform, size: Any = None) -> Any:
+    _scalar(size)
+    return uniform()
 
 
-def _np_uniform(uniform: _Uniform) -> Any:
-    def uniform_between(low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        _scalar(size)
-        return _between(low, high, uniform())
-
-    return uniform_between
+def _np_uniform(uniform: _Uniform, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+    _scalar(size)
+    return _between(low, high, uniform())
 
 
-def _np_randint(uniform: _Uniform) -> Any:
-    def randint(low: Any, high: Any = None, size: Any = None) -> Any:
-        _scalar(size)
-        return _one_of(range(low) if high is None else range(low, high), uniform)
-
-    return randint
+def _np_randint(uniform: _Uniform, low: Any, high: Any = None, size: Any = None) -> Any:
+    _scalar(size)
+    return _one_of(range(low) if high is None else range(low, high), uniform)
 
 
-def _np_choice(uniform: _Uniform) -> Any:
-    def choice(a: Any, size: Any = None) -> Any:
-        _scalar(size)
-        return _one_of(np.arange(a) if isinstance(a, int) else np.asarray(a), uniform)
-
-    return choice
+def _np_choice(uniform: _Uniform, a: Any, size: Any = None) -> Any:
+    _scalar(size)
+    return _one_of(np.arange(a) if isinstance(a, int) else np.asarray(a), uniform)
 
 
-def _np_rand(uniform: _Uniform) -> Any:
-    def rand(*size: Any) -> Any:
-        if size:
-            raise NotUnderstood("it draws many numbers at once")
-        return uniform()
-
-    return rand
+def _np_rand(uniform: _Uniform, *size: Any) -> Any:
+    _scalar(size or None)
+    return uniform()
 
 
-def _torch_rand(uniform: _Uniform) -> Any:
-    def rand(*size: Any, **named: Any) -> Any:
-        _only_one(size, named)
-        u = uniform()
-        return u if isinstance(u, Draw) else torch.tensor(u if size in ((), ((),)) else [u])
-
-    return rand
+def _torch_rand(uniform: _Uniform, *size: Any, **named: Any) -> Any:
+    if named or size not in ((), (1,), ((),), ((1,),), ([1],), (torch.Size([1]),)):
+        raise NotUnderstood("it draws many numbers at once")
+    u = uniform()
+    return u if isinstance(u, Draw) else torch.tensor(u if size in ((), ((),)) else [u])
 
 
-FUNCTIONS: dict[tuple[Any, str], Callable[[_Uniform], Any]] = {
+FUNCTIONS: dict[tuple[Any, str], Callable[..., Any]] = {
     (random, "random"): _random,
     (random, "uniform"): _uniform,
     (random, "choice"): _choice,
@@ -255,8 +233,13 @@ FUNCTIONS: dict[tuple[Any, str], Callable[[_Uniform], Any]] = {
     (np.random, "choice"): _np_choice,
     (torch, "rand"): _torch_rand,
 }
-"""Makes each random function from a source of uniform numbers, by module and name. Each call takes one number. Code
-that draws in another way is detected by the states of the generators."""
+"""Each random function, by module and name, with a source of uniform numbers as its first argument. Each call takes
+one number. Code that draws in another way is detected by the states of the generators."""
+
+
+def functions_from(uniform: _Uniform) -> dict[tuple[Any, str], Any]:
+    """Return all random functions, which take their numbers from ``uniform``."""
+    return {place: partial(function, uniform) for place, function in FUNCTIONS.items()}
 
 
 @contextmanager
@@ -296,7 +279,7 @@ def replayed(numbers: Iterable[float], namespaces: Iterable[dict[str, Any]]) -> 
             raise NotUnderstood("it draws more numbers than before")
         return left.pop(0)
 
-    with replaced({place: make(uniform) for place, make in FUNCTIONS.items()}, namespaces):
+    with replaced(functions_from(uniform), namespaces):
         yield
     if left:
         raise NotUnderstood("it draws fewer numbers than before")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import transforms as ours
 from ..transforms import Transform
-from .draws import FUNCTIONS, Draw, NotUnderstood, TracedRun, replaced
+from .draws import Draw, NotUnderstood, TracedRun, functions_from, replaced
 from .recording import StandIn
 
 __all__ = ["HeldTransform", "Trace", "TracedImage", "TracedTensor", "traces"]
@@ -57,7 +57,7 @@ def traces(
     found: list[Trace] = []
     while todo:
         run = TracedRun(todo.pop())
-        changes = {place: make(run.draw) for place, make in FUNCTIONS.items()} | _pillow(run)
+        changes = functions_from(run.draw) | _pillow(run)
         with replaced(changes, namespaces):
             made = function(given(run))
         if run.problem:

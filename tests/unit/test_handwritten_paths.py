@@ -395,8 +395,7 @@ def test_the_same_numbers_make_the_same_image(name: str) -> None:
     made_ops, _ = made.resolve(u, T.transform.Images(sizes))
     for i, row in enumerate(u.tolist()):
         left = iter(row)
-        changes = {place: make(lambda left=left: next(left)) for place, make in draws.FUNCTIONS.items()}
-        with draws.replaced(changes, [globals()]):
+        with draws.replaced(draws.functions_from(lambda left=left: next(left)), [globals()]):
             theirs = np.asarray(function(Image.fromarray(picture)))
         assert np.array_equal(theirs, apply_sample(picture, made_ops, i)), i
 
