@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +21,6 @@ from ..errors import DatasetError
 from ..printable import printable
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
-from ..sources.mapped import MappedFiles
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
 from .arrow import bytes_of, checked_labels, further_of
@@ -338,3 +338,32 @@ def _only(features: dict[str, Any], kind: str, given: str | None, argument: str)
     if given not in features:
         raise DatasetError(f"HuggingFace: there is no column {argument}={given!r}; there are {', '.join(features)}")
     return given
+
+
+class MappedFiles:
+    """Memory mappings of this process, read from ``/proc/self/maps``: the file of each piece of memory."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int, int, bytes]] = []
+        with open("/proc/self/maps", "rb") as file:
+            for line in file:
+                parts = line.split(None, 5)
+                if len(parts) < 6 or not parts[5].startswith(b"/"):
+                    continue
+                start, _, end = parts[0].partition(b"-")
+                self._ends.append((int(start, 16), int(end, 16), int(parts[2], 16), _unescaped(parts[5].rstrip(b"\n"))))
+        self._starts = [start for start, *_ in self._ends]
+
+    def find(self, address: int, size: int) -> tuple[bytes, int] | None:
+        """Return (file, position in it) for memory that is mapped from a file; ``None`` for other memory."""
+        k = bisect_right(self._starts, address) - 1
+        if k < 0:
+            return None
+        start, end, offset, path = self._ends[k]
+        if not start <= address <= address + size <= end or path.endswith(b" (deleted)"):
+            return None
+        return path, address - start + offset
+
+
+def _unescaped(path: bytes) -> bytes:
+    return path.replace(b"\\012", b"\n")

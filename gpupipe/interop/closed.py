@@ -23,7 +23,7 @@ from .code import codes_of
 from .draws import FUNCTIONS
 from .marks import is_transform
 
-__all__ = ["NotClosed", "Outside", "outside"]
+__all__ = ["NotClosed", "Outside", "check_pure", "outside"]
 
 _LIBRARIES = ("PIL", "abc", "math", "numbers", "numpy", "random", "torch", "torchvision", "typing")
 _BUILTINS = frozenset(
@@ -286,3 +286,44 @@ def _check_builtin(name: str) -> None:
     is_error = isinstance(value, type) and issubclass(value, BaseException)
     if name not in _BUILTINS and not is_error:
         raise NotClosed(f"it uses {name}")
+
+
+# ---- functions that always return the same for the same number, so that a table can hold their results
+
+_HOLDERS = (Mapping, list, tuple, np.ndarray, torch.Tensor)
+_STORES = ("STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR")
+_CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft",
+            "remove", "reverse", "setdefault", "sort", "update"}  # fmt: skip
+"""Methods of lists, sets and dictionaries that change them."""
+
+
+class _Reached(Outside):
+    """Also collects tables that a function looks into; :class:`~gpupipe.interop.snapshot.Snapshot` sees when they
+    change."""
+
+    def constant(self, value: Any) -> None:
+        if isinstance(value, _HOLDERS):
+            self.held(value)
+        else:
+            super().constant(value)
+
+    def function(self, function: FunctionType) -> None:
+        super().function(function)
+        for code in codes_of(function.__code__):
+            if any(step.opname in _STORES for step in dis.get_instructions(code)) or _CHANGES & {*code.co_names}:
+                raise NotClosed("it changes what it holds")
+
+
+def check_pure(function: Any) -> None:
+    """Raise :class:`NotClosed` with the reason if a function draws random numbers or changes what it holds, or may do
+    so."""
+    if function is int or (isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)):
+        return
+    found = _Reached()
+    if isinstance(function, (FunctionType, MethodType, BuiltinFunctionType, functools.partial)):
+        found.called(function)
+    else:
+        found.instance(function)
+    for module, name in FUNCTIONS:
+        if any(value is getattr(module, name) for value in found.constants):
+            raise NotClosed(f"it draws random numbers with {module.__name__}.{name}()")

@@ -19,11 +19,10 @@ from ..global_rng import lent
 from ..reasons import Reason, about
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
-from .closed import NotClosed
+from .closed import NotClosed, check_pure
 from .huggingface import image_rows
 from .huggingface_rows import rows_one_by_one
 from .other_libraries import named_class
-from .pure import check_pure
 from .recorded import record
 from .replaced import replaced
 from .same_names import UnsupportedError

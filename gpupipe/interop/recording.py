@@ -13,15 +13,18 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from ..datasets.sample_form import leaves
 from ..global_rng import drawn, lent, seed_all
 from ..reasons import failure
 from ..transforms.albumentations import ToArray
 from . import albumentations
 from .classes import known_class
+from .isolation import Isolated
+from .marks import marked_function
 from .same_names import UnsupportedError
 from .unread_arrays import UnreadArray, unread_arrays
 
-__all__ = ["InspectionError", "Mark", "StandIn", "watched"]
+__all__ = ["InspectionError", "Mark", "StandIn", "arranged", "watched"]
 
 
 class InspectionError(Exception):
@@ -139,3 +142,41 @@ def watched(other: Callable[[Any], Any], given: Any, who: str, *, seed: int) -> 
         if drawn() != before:
             raise UnsupportedError(f"{who} draws random numbers itself", "own-seeds")
     return made
+
+
+# ---- user code that only arranges transforms, such as several views of an image, a preset or a wrapper
+
+
+def arranged(t: Any) -> Any:
+    """Return what ``t`` makes of an image: a :class:`StandIn` with the transforms that were applied, or containers of
+    several. Return ``None`` if ``t`` holds no transforms and therefore is a function of the image.
+
+    Raises :class:`UnsupportedError` if ``t`` holds transforms and also does something else.
+    """
+    if not marked_function(t, Mark)[1]:
+        return None
+    with Isolated(t) as isolated:
+        other, _ = marked_function(isolated.made[0], Mark)
+        first = _called(other)
+        isolated.begin()
+        second = _called(other)
+        isolated.check()
+    if _shape(first) != _shape(second):
+        raise UnsupportedError("it does not always treat the transforms that it holds alike", "own-view")
+    parts = list(leaves(first))
+    if not parts or not all(isinstance(part, StandIn) for part in parts):
+        raise UnsupportedError("it returns something other than images", "own-view")
+    return first
+
+
+def _called(other: Any) -> Any:
+    before = dict(getattr(other, "__dict__", {}))
+    made = watched(other, StandIn(None), "it", seed=1)
+    now = getattr(other, "__dict__", {})
+    if before.keys() != now.keys() or any(before[name] is not now[name] for name in before):
+        raise UnsupportedError("it changes when it is called", "changes-itself")
+    return made
+
+
+def _shape(tree: Any) -> list[tuple[int, ...]]:
+    return [tuple(map(id, part.steps)) if isinstance(part, StandIn) else () for part in leaves(tree)]

@@ -18,11 +18,10 @@ from ..transforms import Compose, Lambda, Transform
 from ..transforms.albumentations import ToArray, ToTensorV2
 from ..transforms.ops.returned import Returned
 from . import albumentations
-from .arrangers import arranged
 from .classes import changed_methods, class_name, exact_name, known_class, shown
 from .handwritten import PipelinePosition, recognized
 from .own_windows import is_own, own_window
-from .recording import StandIn
+from .recording import StandIn, arranged
 from .replaced import replaced
 from .same_names import CONVERTERS, UnsupportedError, interpolation, same_names
 from .timm import TIMM
