@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..engines.base import EngineConfig
@@ -79,6 +81,9 @@ class Arguments:
     cache: CacheKind | None = None
     cache_bytes: int | None = None
     scaled: bool = False
+    epoch_length: int | None = None
+    infinite: bool = False
+    exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None
     replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -102,8 +107,13 @@ class Arguments:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
         self._check_cache()
-        if not isinstance(self.scaled, bool):
-            raise ConfigError(f"scaled must be True or False, not {self.scaled!r}")
+        for name in ("scaled", "infinite"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if self.epoch_length is not None:
+            object.__setattr__(self, "epoch_length", check_integer(self.epoch_length, "epoch_length", 1))
+            if self.infinite:
+                raise ConfigError(f"epoch_length={self.epoch_length} and infinite=True exclude each other")
 
     def _check_cache(self) -> None:
         if self.cache is not None and self.cache not in get_args(CacheKind):
@@ -117,6 +127,12 @@ class Arguments:
             raise ConfigError('cache="disk" needs cache_bytes, the number of bytes of decoded images that it may hold')
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
+
+    @property
+    def schedule(self) -> dict[str, Any]:
+        """Return the given arguments that change which samples an epoch has, and that torch's loader lacks."""
+        given = {"epoch_length": self.epoch_length, "infinite": self.infinite or None, "exclude": self.exclude}
+        return {name: value for name, value in given.items() if value is not None}
 
     def changed(self, **values: Any) -> Arguments:
         """Return a checked copy with other values."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import DistributedSampler
 
 from ..datasets.dataset import Dataset
@@ -14,10 +17,13 @@ from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sa
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
+from ..planning.schedules import ENDLESS, Stretched, without
 from ..types import Shard
 from .arguments import Arguments, Shuffling, check_integer, length_of
 
 __all__ = ["Batching", "batching_of"]
+
+I64 = npt.NDArray[np.int64]
 
 _LIKELY = 32
 """Assumed samples per batch if the size is unknown."""
@@ -93,15 +99,60 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         batch_size = check_integer(batch_size, "batch_size", 1)
     if sampler is not None and a.shuffle:
         raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
-    plan = _own(dataset, a.shuffle) if sampler is None else translate_sampler(sampler, n)
+    if sampler is not None and a.exclude is not None:
+        raise ConfigError("exclude= and a sampler exclude each other: let the sampler leave the samples out")
+    plan = _own(dataset, a.shuffle, a.exclude) if sampler is None else translate_sampler(sampler, n)
     if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
     by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
-    return Batching(batch_size, drop_last, plan.shard or a.shard or Shard(), plan, by_blocks=by_blocks)
+    shard = plan.shard or a.shard or Shard()
+    plan = _stretched(a, plan, batch_size * shard.world_size)
+    return Batching(batch_size, drop_last, shard, plan, by_blocks=by_blocks)
 
 
-def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
+def _stretched(a: Arguments, plan: SamplerPlan, global_batch: int) -> SamplerPlan:
+    """Return the order in epochs of the length that the arguments ask for."""
+    if a.epoch_length is None and not a.infinite:
+        return plan
+    option = "infinite=True" if a.infinite else f"epoch_length={a.epoch_length}"
+    if plan.ahead is None or plan.owner is not None:
+        raise ConfigError(
+            f"{option} needs an order that is a function of seed and epoch, which {plan.name} is not; pass shuffle=, "
+            "and shard= on several processes"
+        )
+    length = ENDLESS if a.epoch_length is None else a.epoch_length * global_batch
+    name = f"{plan.name}, endless" if a.infinite else f"{plan.name}, epochs of {length:,} samples"
+    made = SamplerPlan.of(name, length, partial(Stretched, plan.order, length), plan.generator)
+    return replace(made, length=None) if a.infinite else made
+
+
+def _own(dataset: Dataset, shuffle: Shuffling, exclude: Any = None) -> SamplerPlan:
     n = len(dataset)
+    if exclude is not None and len(excluded := _excluded(exclude, n)):
+        plan = _counted(dataset, shuffle, n - len(excluded), excluded)
+        name = f"{plan.name}, without {len(excluded):,} samples ({crc32(excluded.tobytes()):08x})"
+        return SamplerPlan.of(name, n - len(excluded), without(excluded, plan.order))
+    return _counted(dataset, shuffle, n)
+
+
+def _excluded(exclude: Any, n: int) -> I64:
+    """Return the indices i64[k] of excluded samples, each once and ascending."""
+    given = np.asarray(exclude)
+    if given.size == 0:
+        return np.zeros(0, np.int64)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ConfigError(f"exclude must be a list of indices of samples, not {given.dtype} of shape {given.shape}")
+    found: I64 = np.unique(given.astype(np.int64))
+    if found[0] < 0 or found[-1] >= n:
+        wrong = found[0] if found[0] < 0 else found[-1]
+        raise ConfigError(f"exclude has index {wrong}; this dataset has {n:,} samples, so indices go from 0 to {n - 1}")
+    if len(found) == n:
+        raise ConfigError(f"exclude has all {n:,} samples; leave some")
+    return found
+
+
+def _counted(dataset: Dataset, shuffle: Shuffling, n: int, excluded: I64 | None = None) -> SamplerPlan:
+    """Return the order of ``n`` samples, counted without those that are ``excluded``."""
     if isinstance(shuffle, BlockShuffle):
         sizes = dataset.file_sizes
         if sizes is None:
@@ -110,6 +161,9 @@ def _own(dataset: Dataset, shuffle: Shuffling) -> SamplerPlan:
                 "samples; use shuffle=True"
             )
         starts = starts_of(sizes, shuffle.block_bytes, dataset.pages)
+        if excluded is not None:
+            starts = np.unique(starts - np.searchsorted(excluded, starts))
+            starts = starts[starts < n]
         return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
     if shuffle:
         return SamplerPlan.of("shuffled", n, partial(Shuffle, n))
@@ -128,6 +182,8 @@ def _as_given(a: Arguments, n: int | None) -> Batching:
             f"shard={a.shard} cannot divide the batches of your own batch sampler: let the batch sampler divide "
             "them among the ranks"
         )
+    for name in a.schedule:
+        raise ConfigError(f"{name}= cannot change the batches of your own batch sampler: let the batch sampler do this")
     batches = a.batch_sampler
     return Batching(_likely_size(batches), False, Shard(), translate_batch_sampler(batches, n), given=batches)
 

@@ -97,6 +97,13 @@ class DataLoader(TorchLoader[Any]):
             docs/promises.md says by how much. Both engines give the same pixels on the CPU. Only for images in files.
             Other formats, small images and small crops are decoded in full, and so is ``dataset[i]``. ``repr`` shows
             how many images are decoded smaller.
+        epoch_length: batches in an epoch, whatever the length of the dataset is. Epochs are consecutive parts of an
+            endless sequence of passes over the dataset, each with every sample once and an order of its own, so no
+            sample is left out or preferred. A sample that comes twice in an epoch draws other numbers each time.
+        infinite: the epoch has no end, and the loader no ``len()``: passes follow one another as with
+            ``epoch_length``, and ``state_dict()`` resumes at any step.
+        exclude: indices of samples that are left out of every epoch. They are part of the order, so a state with other
+            ones does not load. :meth:`plan_at` finds the samples of a step.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). If there are more, :class:`SampleError` is raised.
 
@@ -135,6 +142,9 @@ class DataLoader(TorchLoader[Any]):
     cache: Any
     cache_bytes: Any
     scaled: Any
+    epoch_length: Any
+    infinite: Any
+    exclude: Any
     _set_before: dict[str, Any]
 
     @taken_as(Arguments)

@@ -88,13 +88,13 @@ class PlainSession(Session):
         a = arguments
         by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
         ours = ("on_error", a.on_error, "raise"), ("max_bad", a.max_bad, None), ("shuffle", by_blocks, None)
-        for name, value, default in ours:
-            if value != default:
-                raise ConfigError(
-                    f"{name}={value!r}: torch's own loader does not have this option, but has to run this dataset, "
-                    "because "
-                    f"{'; '.join(why.text for why in reasons)}. Leave it out, or give the files to gpupipe.datasets"
-                )
+        given = {name: value for name, value, default in ours if value != default} | a.schedule
+        for name, value in given.items():
+            raise ConfigError(
+                f"{name}={short_repr(value)}: torch's own loader does not have this option, but has to run this "
+                f"dataset, because {'; '.join(why.text for why in reasons)}. Leave it out, or give the files to "
+                "gpupipe.datasets"
+            )
         self.device = device_of(arguments.device)
         self.shard = arguments.shard or Shard()
         self._agreement = Agreement(self.shard, same_order=True)

@@ -164,7 +164,7 @@ def own_sampler(position: Position) -> _Shuffled | _ByBlocks | _InOrder | _OfRan
         return _OfRank(position)
     if batching.by_blocks is not None:
         return _ByBlocks(position, batching.by_blocks)
-    return _InOrder(position) if batching.sampler.name == "sequential" else _Shuffled(position)
+    return _InOrder(position) if batching.sampler.name.startswith("sequential") else _Shuffled(position)
 
 
 def own_batches(position: Position) -> BatchSampler:

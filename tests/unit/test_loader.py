@@ -84,6 +84,9 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
         "cache",
         "cache_bytes",
         "scaled",
+        "epoch_length",
+        "infinite",
+        "exclude",
     }
     assert not any(p.kind is p.VAR_KEYWORD for p in ours.values())
     for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "timeout", "in_order"):

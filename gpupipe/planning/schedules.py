@@ -1,0 +1,95 @@
+"""Orders made of other orders: without some samples, or in epochs of another length than the dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ..rng import mix64
+from .order import Order
+
+__all__ = ["ENDLESS", "Schedule", "Stretched", "Without", "without"]
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+Schedule = Callable[[int, int], Order]
+"""Returns the order of an epoch from (seed, epoch)."""
+
+ENDLESS = 1 << 50
+"""Length of an epoch without end."""
+_PASS = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Without:
+    """An order of ``n - k`` samples, of a dataset of ``n`` samples from which ``k`` are excluded.
+
+    Args:
+        inner: the order of the numbers that the other samples have when only they are counted.
+        excluded: i64[k], ascending and different.
+    """
+
+    inner: Order
+    excluded: I64
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def at(self, positions: I64) -> tuple[I64, U64]:
+        counted, keys = self.inner.at(positions)
+        # excluded[j] - j other samples come before excluded[j].
+        before = np.searchsorted(self.excluded - np.arange(len(self.excluded)), counted, "right")
+        indices = counted + before
+        return indices, keys + before.astype(np.uint64)
+
+
+def without(excluded: I64, schedule: Schedule) -> Schedule:
+    """Return a schedule of the samples that are not ``excluded``, from one that counts only them."""
+    return partial(_without, excluded, schedule)
+
+
+def _without(excluded: I64, schedule: Schedule, seed: int, epoch: int) -> Order:
+    return Without(schedule(seed, epoch), excluded)
+
+
+class Stretched:
+    """Order of an epoch of ``length`` samples, whatever the length of the dataset is.
+
+    Epochs are consecutive parts of an endless sequence of passes over the dataset: each pass has every sample once, in
+    an order of its own, and epoch ``e`` begins where ``e - 1`` ended. A sample that occurs twice in an epoch draws
+    other numbers each time.
+
+    Args:
+        schedule: order of a pass from (seed, number of the pass).
+        length: samples of an epoch over all ranks.
+    """
+
+    def __init__(self, schedule: Schedule, length: int, seed: int, epoch: int):
+        self._schedule, self._seed, self._length = schedule, seed, length
+        self._n = len(schedule(seed, 0))
+        self._first, self._skipped = divmod(epoch * length, self._n)
+        self._last: tuple[int, Order] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def at(self, positions: I64) -> tuple[I64, U64]:
+        turn, inside = np.divmod(positions + self._skipped, self._n)
+        indices, keys = np.empty(len(positions), np.int64), np.empty(len(positions), np.uint64)
+        for k in np.unique(turn).tolist():
+            mine = turn == k
+            indices[mine], found = self._of(k).at(inside[mine])
+            keys[mine] = found if k == 0 else mix64(found + mix64(np.array([k], np.uint64) * _PASS))
+        return indices, keys
+
+    def _of(self, k: int) -> Order:
+        """Return the order of the epoch's pass ``k``. Orders by blocks take a while to make."""
+        last = self._last
+        if last is None or last[0] != k:
+            last = self._last = k, self._schedule(self._seed, self._first + k)
+        return last[1]
