@@ -40,22 +40,26 @@ class Collate:
         """Return the batch that the script receives.
 
         Args:
-            images: [B, ...], or a tuple of these for several views; ``None`` if user code made all samples.
+            images: [B, ...], a list of B tensors of different sizes, or a tuple of these for several views; ``None`` if
+                user code made all samples.
             target: i64[B] labels, a dictionary of labels and further columns, or a list of B targets of user code;
                 ``None`` if there are none.
             by_hand: samples that user code made, by row.
         """
-        views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
-        device = torch.device("cpu") if images is None else views[0].device
+        views: Sequence[Tensor | list[Tensor]] = images if isinstance(images, tuple) else (images,)
+        device = torch.device("cpu") if images is None else views[0][0].device
         count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
         targets = None if images is None else rows_of(target, count, form)
 
+        # An engine may have left out the padding of images of different sizes.
         padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)
         sizes = None if padding is None or padding.content is None else padding.content.tolist()
 
-        def picture(view: Tensor, i: int) -> Tensor:
-            return view[i] if sizes is None else view[i, :, : sizes[i][0], : sizes[i][1]].contiguous()
+        def picture(view: Tensor | list[Tensor], i: int) -> Tensor:
+            if sizes is None or isinstance(view, list):
+                return view[i]
+            return view[i, :, : sizes[i][0], : sizes[i][1]].contiguous()
 
         def sample(i: int) -> Any:
             if i in by_hand:

@@ -204,7 +204,7 @@ def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> Non
         ("imagenet.trian", "no function 'trian'; choose from train, train_light, train_strong, val"),
         (
             "imagnet.train",
-            "unknown pipeline 'imagnet.train'; choose from cifar.train, cifar.val, coco.train, coco.val, dino.train, imagenet.train",
+            "unknown pipeline 'imagnet.train'; choose from cifar.train, cifar.val, coco.train, coco.val, dino.train",
         ),
         ("train", "unknown pipeline"),
         ("imagenet.train:siz=3", "unexpected keyword argument 'siz'; its signature is train(size"),

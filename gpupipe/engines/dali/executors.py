@@ -244,7 +244,12 @@ class GraphThenThreads(Executor):
         making, memory_format = started.making, self.setup.pipeline.memory_format
         assert making is not None
         rested = zip(to_device(images, self.setup), making.rest, strict=True)
-        made = [self._arranged(apply_batch(batch, rest, memory_format)) for batch, rest in rested]
+        made = [
+            [apply_batch(image[None], rest, memory_format)[0] for image in batch]
+            if isinstance(batch, list)
+            else self._arranged(apply_batch(batch, rest, memory_format))
+            for batch, rest in rested
+        ]
         return tuple(made) if making.has_views else made[0]
 
     def close(self) -> None:

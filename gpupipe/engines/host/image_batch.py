@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ...kernels.apply import apply_batch, apply_sample, apply_together, head_and_tail
 from ...kernels.at_once import AtOnce, Moves
+from ...kernels.geometry import joined_crops
 from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, different_sizes, group_size
 from ...reading.buffers import BatchPool
@@ -55,11 +57,13 @@ class ImageBatch:
         self._count, self._memory, self._pinned = count, memory, pinned
         self._layout = getattr(torch, memory_format)
         self.head, tail = head_and_tail(ops)
-        self._padded_to: tuple[int, int] | None = None
-        """Height and width of the batch, if its images leave part of their places as they are."""
+        self._pieces: list[Tensor] | None = None
+        """Images of different sizes, one after another in one piece of memory."""
+        self._sizes: list[list[int]] = []
+        """Height and width of each of them."""
         if self.head and isinstance(padding := self.head[-1], Crop) and padding.content is not None:
-            self.head = self.head[:-1]
-            self._padded_to = int(padding.height[0]), int(padding.width[0])
+            self.head, self._sizes = self.head[:-1], padding.content.tolist()
+        self.head = joined_crops(self.head)
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
         ends = [_until_batch(tail) if whole else 0 for tail in tails]
@@ -70,14 +74,19 @@ class ImageBatch:
         last = Moves.last_of(self.head) if fast and not self.has_views else 0
         self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
         self._head = [(op, bool(op.rows)) for op in self.head]
-        self._in_groups = fast and self._padded_to is None and not any(map(_resizes, self.head))
+        self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """[B, C, H, W] of each view after all images were put, before the ops in :attr:`rest`."""
+    def tensors(self) -> tuple[Any, ...]:
+        """[B, C, H, W] of each view after all images were put, before the ops in :attr:`rest`.
+
+        If images differ in size, a list of B tensors [C, H, W].
+        """
+        if self._pieces is not None:
+            return (self._pieces,)
         return tuple(batch for batch in self._tensors if batch is not None)
 
     def put(self, image: Array, row: int, ops: Sequence[Op] | None = None, view: int = 0) -> None:
@@ -133,11 +142,14 @@ class ImageBatch:
 
     def _place(self, row: int, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the destination of an image of that shape, which had ``dtype`` before the end."""
+        if self._sizes:
+            piece = self._piece(row, shape[0], dtype)
+            if piece.shape != shape:
+                raise different_sizes()
+            return piece
         batch = self._tensors[view]
         if batch is None:
-            batch = self._batch(view, (shape[0], *(self._padded_to or shape[1:])), dtype)
-        if self._padded_to is not None:
-            return batch[row, :, : shape[1], : shape[2]]
+            batch = self._batch(view, shape, dtype)
         if batch.shape[1:] != shape:
             raise different_sizes()
         return batch[row]
@@ -147,10 +159,27 @@ class ImageBatch:
         with self._allocating:
             batch = self._tensors[view]
             if batch is None:
-                types = [getattr(torch, op.dtype) for op, _ in self._ends[view].ops if isinstance(op, ToDtype)]
-                batch = self._empty((self._count, *shape), types[-1] if types else dtype)
+                batch = self._empty((self._count, *shape), self._type(view, dtype))
                 self._tensors[view] = batch
             return batch
+
+    def _piece(self, row: int, channels: int, dtype: torch.dtype) -> Tensor:
+        """Return [C, H, W] of one of several sizes. All are allocated for the first image."""
+        with self._allocating:
+            if self._pieces is None:
+                counts = [channels * height * width for height, width in self._sizes]
+                parts = torch.split(self._empty((sum(counts),), self._type(0, dtype)), counts)
+                last = self._layout is torch.channels_last
+                self._pieces = [
+                    part.view(height, width, channels).permute(2, 0, 1) if last else part.view(channels, height, width)
+                    for part, (height, width) in zip(parts, self._sizes, strict=True)
+                ]
+            return self._pieces[row]
+
+    def _type(self, view: int, dtype: torch.dtype) -> torch.dtype:
+        """Return the data type after the end, for images of ``dtype``."""
+        types = [getattr(torch, op.dtype) for op, _ in self._ends[view].ops if isinstance(op, ToDtype)]
+        return types[-1] if types else dtype
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         layout = self._layout
