@@ -37,7 +37,7 @@ ADVICE = {
     "own-function": "use transforms of gpupipe or torchvision in place of the function",
     "own-image-loader": "use torchvision's own image loader",
     "own-methods": "use the library's class itself in place of the subclass",
-    "own-pixels": "let the dataset hold its transforms as objects, and give each of them an image",
+    "own-pixels": "give images to transforms or functions of torchvision, and end with to_tensor in place of numpy",
     "own-seeds": "leave random numbers to the transforms, and seeds to DataLoader",
     "own-view": "let the object that holds transforms only call them and return what they make",
     "pin-memory-device": "use device= in place of pin_memory_device=",

@@ -121,6 +121,9 @@ class Plan:
     them."""
     by_hand: frozenset[int] = frozenset()
     """Members of ``indices`` whose samples the script's own code must make, including transforms."""
+    chosen: npt.NDArray[np.float64] | None = None
+    """f64[B, K]: numbers that the script's own code chose when the samples were read; see
+    :class:`gpupipe.transforms.chosen.Chosen`."""
     images_per_sample: int = 1
     """With several images per sample, all arrays of the plan hold the first images of all samples, then the second
     ones, and so on."""

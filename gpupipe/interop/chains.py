@@ -16,13 +16,14 @@ from ..kernels.apply import apply_sample, apply_tail, head_and_tail
 from ..kernels.picture import pil
 from ..kernels.stacking import stack_images
 from ..rng import uniforms
-from ..transforms import PILToTensor, ToImage
+from ..transforms import PILToTensor, ToImage, Transform
 from ..transforms.albumentations import ToArray
+from ..transforms.chosen import Chosen, chosen
 from ..transforms.compose import Resolved
 from ..transforms.ops import Op
 from ..transforms.ops.op import F64
 from ..transforms.transform import Images
-from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, Stage, Step
+from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, WRITTEN, Stage, Step, WrittenStep
 from .same_names import UnsupportedError
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
@@ -47,6 +48,23 @@ class Chains:
         """Kind of the results, and how several results are nested, by places."""
         self._first: dict[int, int] = {}
         self._known: dict[tuple[tuple[int, ...], int], Translated] = {}
+        self._written: list[Transform] = []
+        """Operations that the script's own code calls; see :data:`~.pending.WRITTEN`."""
+        self._is_complete = False
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the script's own code calls operations that an engine could do."""
+        return bool(self._written)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that an engine could do."""
+        return not self._held and not self._written
+
+    def complete(self) -> None:
+        """End the trials: operations that they have not shown remain unknown."""
+        self._is_complete = True
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # translated again where a value is asked for, which is rare
@@ -79,6 +97,8 @@ class Chains:
     def _object(self, place: int) -> Any:
         if place in _MADE:
             return _MADE[place]
+        if place <= WRITTEN:
+            return self._written[WRITTEN - place]
         begun, place = divmod(place, len(self._held))
         return (parts_of(self._held[place]) or [])[begun:] if begun else self._held[place]
 
@@ -90,7 +110,7 @@ class Chains:
 
     def place(self, place: int) -> int:
         """Return the first place with an equal transform. Each part of a dataset may hold an equal one of its own."""
-        if place >= len(self._held):
+        if not 0 <= place < len(self._held):
             return place
         if place not in self._first:
             earlier = (k for k in range(place) if self._are_equal(k, place))
@@ -105,6 +125,32 @@ class Chains:
         except (UnsupportedError, TranslationError):
             return False
         return (a.tree, a.kind) == (b.tree, b.kind) and are_alike(a.pipeline, b.pipeline)
+
+    def written(self, op: Op) -> tuple[int, tuple[float, ...]] | None:
+        transform, row = chosen(op)
+        place = self.fixed(transform)
+        return None if place is None else (place, row)
+
+    def fixed(self, transform: Transform) -> int | None:
+        known = next((n for n, one in enumerate(self._written) if one == transform), None)
+        if known is None:
+            if self._is_complete:
+                return None
+            known = len(self._written)
+            self._written.append(transform)
+        return WRITTEN - known
+
+    def chosen_at(self, place: int) -> Chosen | None:
+        """Return the operation with numbers that a place stands for; ``None`` for any other transform."""
+        found = self._written[WRITTEN - place] if place <= WRITTEN else None
+        return found if isinstance(found, Chosen) else None
+
+    def draws(self, step: Step) -> bool:
+        try:
+            count = 0 if step.before is None else len(self.translated(step.before.places).pipeline)
+            return any(transform.draws for transform in self.translated(step.places).pipeline.transforms[count:])
+        except (UnsupportedError, TranslationError):
+            return True
 
     def kind(self, places: tuple[int, ...]) -> str:
         return self._of(places)[0]
@@ -143,7 +189,7 @@ class Chains:
         if not found.steps or found.pipeline.mixing or len(found.pipeline.outputs) > 1:
             raise UnsupportedError("its parts cannot be told apart", "beside-image")
         draw = self._draw(step, channels)
-        images = Images(np.array([size]))
+        images = Images(np.array([size]), chosen=_chosen(step))
         keyed = iter(zip(found.pipeline.transforms, found.pipeline.draw_keys, strict=True))
         stages = list[Stage]()
         for item, kind, count in found.steps:
@@ -159,7 +205,7 @@ class Chains:
     def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
         """Resolve one sample."""
         pipeline = self.translated(step.places, channels).pipeline
-        return pipeline.resolve_with(self._draw(step, channels), np.array([size], np.int32))
+        return pipeline.resolve_with(self._draw(step, channels), np.array([size], np.int32), chosen=_chosen(step))
 
     def _draw(self, step: Step, channels: int) -> Callable[[int, int], F64]:
         """Return what draws for a sample: the numbers of each transform with the seed of its step."""
@@ -177,6 +223,12 @@ class Chains:
         for one in chain:
             found += [one.seed] * (len(self.translated(one.places, channels).pipeline) - len(found))
         return found
+
+
+def _chosen(step: Step) -> F64 | None:
+    """Return the numbers f64[1, K] that the script's own code chose on the way to a result."""
+    rows = [one.row for one in step.chain if isinstance(one, WrittenStep)]
+    return np.array([[number for row in rows for number in row]]) if rows else None
 
 
 def decoded(image: Any) -> Any:

@@ -26,7 +26,7 @@ from ..reasons import Reason, failure
 from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import changed_methods, class_name, known_class, shown
 from .own_windows import is_own, of_size
-from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, pending_step
+from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, exact, pending_step
 from .same_names import UnsupportedError
 from .transforms import parts_of
 
@@ -71,6 +71,7 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
     main = _main_image(leaves)
     if main is None:
         return NotImplemented
+    leaves = [leaf if i == main else exact(leaf) for i, leaf in enumerate(leaves)]
     image = leaves[main]
     made = noted(place, image)
     if made is NotImplemented:
@@ -80,6 +81,7 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
         if step is None:
             raise UnsupportedError("it makes several views of an image with targets", "views")
         sample = _Sample(leaves, spec, main, several=len(given) > 1)
+        step.has_targets = sample.has_targets
         sample.go_through(step, place)
     except (UnsupportedError, GpupipeError) as e:
         what = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves[:main] + leaves[main + 1 :]))
@@ -111,6 +113,11 @@ class _Sample:
         self._size = (0, 0)
         """Height and width of the image before them."""
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether anything moves with the image."""
+        return bool(self._others) or any(map(_is_moved, self.leaves))
+
     def go_through(self, step: Step, place: int) -> None:
         """Apply the transforms at ``place``. Raises :class:`UnsupportedError` or :class:`~gpupipe.errors.GpupipeError`
         if a part cannot follow the image."""
@@ -137,7 +144,7 @@ class _Sample:
             return
         if not name:
             raise UnsupportedError("gpupipe does not know how it moves targets", "beside-image")
-        targets = self._others or any(map(_is_moved, self.leaves))
+        targets = self.has_targets
         if targets and name in _OF_ONE_IMAGE:
             raise UnsupportedError(
                 "torchvision refuses samples with masks, boxes, keypoints or several images", "beside-image"
@@ -215,7 +222,7 @@ class _Sample:
 
     def _check_images(self, step: Step, stages: Sequence[Stage]) -> None:
         """Raise :class:`UnsupportedError` unless all images go through all transforms alike."""
-        if step.before is not None or any(stage.kind == "tensor" for stage in stages):
+        if not (step.before is None or step.before.is_exact) or any(stage.kind == "tensor" for stage in stages):
             raise UnsupportedError(
                 "only the first of several images goes through all of its transforms", "beside-image"
             )
@@ -301,7 +308,8 @@ def _is_whole(op: Op, size: tuple[int, int]) -> bool:
 
 def _second_image(step: Step, image: Any) -> Any:
     other = copy.copy(step)
-    other.source, other._values, other._outputs = Source(image), None, None
+    other.source, other.before, other.places = Source(image), None, (step.place,)
+    other._values = other._outputs = None
     return step.run.computes.values(other)[0]
 
 

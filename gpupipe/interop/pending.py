@@ -15,16 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils import _pytree
 
-from ..codecs.unread import close_with
+from ..codecs.unread import close_with, is_unread
 from ..datasets.arrangements import ARRANGEMENTS
 from ..datasets.sample_form import kept, tv_image
 from ..errors import TranslationError
-from ..transforms.ops import Op
+from ..transforms import Transform
+from ..transforms.ops import Crop, Flip, Op
 
 __all__ = [
     "TO_ARRAY",
@@ -42,15 +44,20 @@ __all__ = [
     "Source",
     "Stage",
     "Step",
+    "WrittenStep",
     "called",
     "cannot_follow",
+    "exact",
     "noted",
     "noted_as",
     "pending_step",
     "rest_of",
     "running",
     "settled",
+    "settled_part",
     "unread_tensor",
+    "written",
+    "written_as",
 ]  # fmt: skip
 
 
@@ -60,6 +67,8 @@ TO_TENSOR = -2
 """Place that stands for ``decode_image()`` and ``pil_to_tensor()``, which make a tensor of an image."""
 TO_IMAGE = -3
 """Place that stands for ``tv_tensors.Image()``."""
+WRITTEN = -10
+"""Places from here down stand for operations that a script's own code calls, such as ``image.crop()``."""
 
 
 class Computes(Protocol):
@@ -84,6 +93,16 @@ class Computes(Protocol):
 
     def values(self, step: Step) -> list[Any]:
         """Compute the results."""
+
+    def draws(self, step: Step) -> bool:
+        """Return whether the last transform of a step may draw random numbers."""
+
+    def written(self, op: Op) -> tuple[int, tuple[float, ...]] | None:
+        """Return the place that stands for an op with one row, and the row of its numbers; ``None`` if the trials have
+        not shown such an op."""
+
+    def fixed(self, transform: Transform) -> int | None:
+        """Return the place that stands for a transform of gpupipe without numbers; ``None`` as for :meth:`written`."""
 
     def stages(self, step: Step, place: int) -> list[Stage]:
         """Return what each of the script's transforms at ``place``, which made ``step``, does to the sample."""
@@ -126,12 +145,14 @@ class SampleCall:
     """What a transform was given instead of an image, so that it was called."""
     sources: list[Source] = field(default_factory=list)
     """Images that were given to transforms."""
+    arrays: list[Any] = field(default_factory=list)
+    """Unread arrays that were given to transforms."""
     begun: int = 0
     """Number of sequences of draws that have started."""
 
     def restart(self) -> None:
         """Forget everything, to repeat the call."""
-        self.noticed, self.looks, self.sources, self.begun = [], [], [], 0
+        self.noticed, self.looks, self.sources, self.arrays, self.begun = [], [], [], [], 0
         self.failure, self.hint = None, ""
 
 
@@ -143,10 +164,21 @@ class Pending:
 
     def value(self, asked: str) -> Any:
         """Return the value and compute it at the first request. ``asked`` names the operation that needs it."""
-        if self._value is None:
+        if self._value is None and not self.is_exact:
             self.run.looks.append(asked)
-            self._value = self.compute()
+        return self.settled()
+
+    def settled(self) -> Any:
+        """Return the value for the sample itself, which no code has asked for."""
+        if self._value is None:
+            with running(None):  # nothing that happens now is the script's
+                self._value = self.compute()
         return self._value
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value is what the script's own code makes, bit for bit, so that the code may look at it."""
+        return False
 
     @property
     def is_computed(self) -> bool:
@@ -184,6 +216,7 @@ class Step(Pending):
 
     Attributes:
         source: the image that the first transform was given.
+        may_draw: whether the transform may draw random numbers.
         before: the result that the transform was given; ``None`` for the image itself.
         place: number of the transform among those that the dataset holds.
         seed: seed of its random numbers. Several transforms of the same image, or of the same result, draw
@@ -194,15 +227,31 @@ class Step(Pending):
         self.run, self.source, self.before, self.place = run, source, before, place
         self.places: tuple[int, ...] = (*(before.places if before is not None else ()), place)
         self.children = 0
+        self.has_targets = False
+        """Whether masks, boxes, keypoints or other images were moved with its numbers."""
+        self.seed: int
         self._values: list[Any] | None = None
         self._outputs: list[tuple[tuple[int, ...], torch.dtype]] | None = None
-        if before is None:
+        drawing = before.last_drawing if before is not None else None
+        self.may_draw = place > WRITTEN and run.computes.draws(self)
+        if not self.may_draw:
+            self.seed = run.seed if drawing is None else drawing.seed
+        elif drawing is None:
             self.seed = (run.seed + run.begun) % 2**64
             run.begun += 1
         else:
-            self.seed = before.seed if not before.children else (run.seed + run.begun) % 2**64
-            run.begun += bool(before.children)
-            before.children += 1
+            self.seed = drawing.seed if not drawing.children else (run.seed + run.begun) % 2**64
+            run.begun += bool(drawing.children)
+            drawing.children += 1
+
+    @property
+    def last_drawing(self) -> Step | None:
+        """Return the last step up to this one that may draw."""
+        return self if self.may_draw else None if self.before is None else self.before.last_drawing
+
+    @property
+    def is_exact(self) -> bool:
+        return all(place <= WRITTEN for place in self.places)
 
     @property
     def chain(self) -> tuple[Step, ...]:
@@ -229,6 +278,40 @@ class Step(Pending):
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         return self.outputs()[0]
+
+
+class WrittenStep(Step):
+    """Result of an operation that the script's own code calls with numbers, such as ``image.crop(box)``.
+
+    Attributes:
+        row: its numbers, see :func:`gpupipe.transforms.chosen.chosen`.
+    """
+
+    def __init__(self, run: SampleCall, source: Source, before: Step | None, op: Op, place: int):
+        super().__init__(run, source, before, place)
+        self._op = op
+        self.row: tuple[float, ...] = ()
+        self.act: Callable[[Any], Any] = lambda value: value
+        """Does the operation, as the script's own code would."""
+
+    @property
+    def kind(self) -> str:
+        return "pil" if self.before is None else self.before.kind
+
+    def values(self) -> list[Any]:
+        if self._values is None:
+            self._values = [self.act(self.source.image if self.before is None else self.before.settled())]
+        return self._values
+
+    def outputs(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        if self.before is None:
+            image = self.source.image
+            (channels, *size), dtype = (len(image.getbands()), image.height, image.width), torch.uint8
+        else:
+            (channels, *size), dtype = self.before.output()
+        if (height := getattr(self._op, "height", None)) is not None:
+            size = [int(height[0]), int(getattr(self._op, "width")[0])]  # noqa: B009
+        return [((channels, *size), dtype)]
 
 
 class OneOf(Pending):
@@ -283,8 +366,8 @@ _here = threading.local()
 
 
 @contextmanager
-def running(run: SampleCall) -> Iterator[SampleCall]:
-    """Context in which the dataset's transforms return pending results in this thread."""
+def running(run: SampleCall | None) -> Iterator[SampleCall | None]:
+    """Context in which the dataset's transforms return pending results in this thread; with ``None``, they do not."""
     outer, _here.run = getattr(_here, "run", None), run
     try:
         yield run
@@ -319,15 +402,75 @@ def noted_as(kind: int, place: int, image: Any) -> Any:
     run: SampleCall | None = getattr(_here, "run", None)
     if run is None:
         return NotImplemented
-    source = _source(run, image)
-    return shown(run, source, Step(run, source, None, kind), place)
+    made = _opened(run, image, kind)
+    return NotImplemented if made is None else shown(run, made.source, made, place)
+
+
+def _opened(run: SampleCall, image: Any, kind: int) -> Step | None:
+    """Return the step that makes an array or a tensor of an image; ``None`` if the image was changed since."""
+    read = getattr(image, "made", None)
+    if read is not None:  # an unread array
+        run.arrays.append(image)
+        if isinstance(read.image, PendingImage):
+            found = None if image.swapped else _unfinished(run, read.image)
+            return None if found is None or found[0] is None else Step(run, found[0], found[1], kind)
+    return Step(run, _source(run, image), None, kind)
 
 
 def unread_tensor(array: Any) -> Any:
     """Return a pending tensor uint8[C, H, W] of an array uint8[H, W, C] that is not read; ``NotImplemented`` if nothing
     is noted."""
     run: SampleCall | None = getattr(_here, "run", None)
-    return NotImplemented if run is None else _tensor(Step(run, _source(run, array), None, TO_TENSOR))
+    made = None if run is None else _opened(run, array, TO_TENSOR)
+    return NotImplemented if made is None else _tensor(made)
+
+
+def written(image: Any, op: Callable[[int, int], Op | None], act: Callable[[Any], Any]) -> Any:
+    """Return the result of an operation that the script's own code calls.
+
+    Returns ``NotImplemented`` if the operation has to be done now.
+
+    Args:
+        image: a pending result, or a PIL image in mode RGB or L that is not read yet.
+        op: returns the op with one row for an image of (height, width).
+        act: does the operation.
+    """
+    run: SampleCall | None = getattr(_here, "run", None)
+    if run is None or (found := _unfinished(run, image)) is None:
+        return NotImplemented
+    source, before = found
+    height, width = (image.height, image.width) if before is None else before.output()[0][-2:]
+    made = op(height, width)
+    place = None if made is None else run.computes.written(made)
+    if made is None or place is None:
+        return NotImplemented
+    step = WrittenStep(run, source or _source(run, image), before, made, place[0])
+    step.act, step.row = act, place[1]
+    return PendingImage(step) if step.kind == "pil" else _tensor(step)
+
+
+def written_as(image: Any, transform: Transform) -> Any:
+    """Return the result of a transform of gpupipe that stands for a function that the script's own code calls, such as
+    ``to_tensor()``; see :func:`written`."""
+    run: SampleCall | None = getattr(_here, "run", None)
+    if run is None or (found := _unfinished(run, image)) is None or (place := run.computes.fixed(transform)) is None:
+        return NotImplemented
+    source, before = found
+    return shown(run, source or _source(run, image), before, place)
+
+
+def _unfinished(run: SampleCall, image: Any) -> tuple[Source | None, Step | None] | None:
+    """Return the source of an image, ``None`` if it is the image itself, and the step that made it; ``None`` if no
+    engine can continue with it."""
+    if isinstance(image, (PendingImage, PendingTensor)):
+        step = image.pending
+        is_open = not isinstance(image, PendingImage) or image.is_open
+        if not isinstance(step, Step) or step.is_computed or step.run is not run or not is_open:
+            return None
+        return step.source, step
+    if isinstance(image, Image.Image) and image.mode in ("RGB", "L") and is_unread(image):
+        return None, None
+    return None
 
 
 def rest_of(place: int, begun: int) -> int | None:
@@ -368,9 +511,9 @@ def _source(run: SampleCall, image: Any) -> Source:
 def shown(run: SampleCall, source: Source, before: Step | None, place: int) -> Any:
     """Return what the script gets as the result of a transform, or as several; ``NotImplemented`` if the transform has
     to be called because gpupipe has no such transform."""
-    if run.notice is not None:
-        run.noticed.append(run.notice())
     step = Step(run, source, before, run.computes.place(place))
+    if run.notice is not None and step.may_draw:
+        run.noticed.append(run.notice())
     try:
         tree, kind = run.computes.tree(step.places), step.kind
     except TranslationError as e:
@@ -383,15 +526,23 @@ def shown(run: SampleCall, source: Source, before: Step | None, place: int) -> A
 
 def settled(tree: Any) -> Any:
     """Compute all values of a sample."""
+    return kept(settled_part, tree)
 
-    def real(part: Any) -> Any:
-        if isinstance(part, PendingTensor):
-            return part.pending.value("the sample has another form")
-        if isinstance(part, PendingImage):
-            part.load()
-        return part
 
-    return kept(real, tree)
+def exact(part: Any) -> Any:
+    """Compute the value of a part of a sample that the script's own code may look at; see :attr:`Pending.is_exact`."""
+    is_pending = isinstance(part, (PendingTensor, PendingImage))
+    return settled_part(part) if is_pending and part.pending.is_exact else part
+
+
+def settled_part(part: Any) -> Any:
+    """Compute the value of one part of a sample, if it is pending."""
+    if isinstance(part, PendingTensor):
+        return part.pending.settled()
+    if isinstance(part, PendingImage):
+        part.pending.settled()
+        return Image.Image.copy(part)
+    return part
 
 
 # ---- PIL images
@@ -403,6 +554,15 @@ class PendingImage(Image.Image):
     def __init__(self, pending: Step):
         super().__init__()
         self.pending = pending
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._im is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an engine may go on with it."""
+        return self._im is None and not self.pending.is_computed
 
     def _settle(self) -> None:
         (channels, height, width), _ = self.pending.output()
@@ -586,6 +746,10 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0]
     if func in _VIEWS and not kwargs and _is_as_large(*args):
         return PendingTensor(args[0].pending)
+    if func in _MOVES and args and isinstance(args[0], PendingTensor):
+        op = _MOVES[func](*args, **kwargs)
+        if op is not None:
+            return written(args[0], op, lambda value: func(value, *args[1:], **kwargs))
     if func in _IN_PLACE:
         return _in_place(_IN_PLACE[func], *args, **kwargs)
     if func in _CASTS and not kwargs:
@@ -612,10 +776,10 @@ def _as_image(tensor: Any, cls: Any) -> Any:
     """``tv_tensors.Image(tensor)`` of a tensor as the script opened it."""
     step = tensor.pending
     is_image = getattr(cls, "__module__", "").startswith("torchvision.tv_tensors") and cls.__name__ == "Image"
-    if not is_image or not isinstance(step, Step) or step.places != (TO_TENSOR,) or step.is_computed or step.children:
+    if not is_image or not isinstance(step, Step) or step.place != TO_TENSOR or step.is_computed or step.children:
         return NotImplemented
     made = copy.copy(step)
-    made.place, made.places = TO_IMAGE, (TO_IMAGE,)
+    made.place, made.places = TO_IMAGE, (*step.places[:-1], TO_IMAGE)
     step.children += 1  # what else is done to the tensor draws for itself
     return _tensor(made)
 
@@ -650,6 +814,37 @@ def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     return made
 
 
+def _flipped(tensor: Any, *dims: Any, **named: Any) -> Callable[[int, int], Op | None] | None:
+    dims = named.get("dims", dims)
+    dims = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else tuple(dims)
+    axis = {(-1,): "horizontal", (2,): "horizontal", (-2,): "vertical", (1,): "vertical"}.get(dims)
+    is_image = len(_shape(tensor.pending)) == 3
+    return None if axis is None or not is_image else lambda height, width: Flip(np.ones(1, np.bool_), axis)  # type: ignore[arg-type]
+
+
+def _window(tensor: Any, key: Any) -> Callable[[int, int], Op | None] | None:
+    """Read ``tensor[:, top:bottom, left:right]``."""
+    whole = slice(None)
+    if type(key) is not tuple or len(key) != 3 or not (key[0] is ... or key[0] == whole):
+        return None
+    if len(_shape(tensor.pending)) != 3 or any(type(part) is not slice or part.step is not None for part in key[1:]):
+        return None
+
+    def op(height: int, width: int) -> Op | None:
+        (top, bottom, _), (left, right, _) = key[1].indices(height), key[2].indices(width)
+        at, size = (top, left), (bottom - top, right - left)
+        y, x, h, w = (np.array([n], np.int32) for n in (*at, *size))
+        return Crop(y, x, h, w) if min(size) > 0 else None
+
+    return op
+
+
+_MOVES: dict[Any, Callable[..., Any]] = {
+    Tensor.flip: _flipped,
+    torch.flip: _flipped,
+    Tensor.__getitem__: _window,
+}
+"""Functions of tensors that an engine does, with what returns the op for an image of (height, width)."""
 _COPIES = {Tensor.clone, torch.clone}
 _VIEWS = {Tensor.view, Tensor.reshape, torch.reshape}
 _SAME = {Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}

@@ -21,6 +21,7 @@ from ..errors import GpupipeError
 from ..reading.sample import Drawing, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
+from ..transforms.ops.op import F64
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, SampleCall, settled
@@ -60,7 +61,9 @@ class Recorded(FromTorch):
         self._shape, self._chains = shape, chains
         self.refresh()
         self._arrays = example.arrays and of_unread(example.sample)
-        self._size = size if any(output.size is None for output in found.pipeline.outputs) else None
+        self._rows = bool(shape.examples)
+        self._size = size if not self._rows and any(o.size is None for o in found.pipeline.outputs) else None
+        self._made = found.pipeline.outputs[0].shape if self._rows else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_standing"}
@@ -94,7 +97,8 @@ class Recorded(FromTorch):
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
                 if media is not None:
-                    return media[0] if self.images_per_sample == 1 else media, self._target(sample)
+                    images, rows = media
+                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), *rows
                 if run.failure is None:
                     return self._by_hand(settled(sample))
         except Exception as e:
@@ -119,13 +123,18 @@ class Recorded(FromTorch):
             target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
-    def _media_of(self, sample: Any, run: SampleCall) -> list[Media] | None:
-        """Return what an engine gets for the images of a sample; ``None`` if no engine can make the sample."""
+    def _media_of(self, sample: Any, run: SampleCall) -> tuple[list[Media], list[F64]] | None:
+        """Return what an engine gets for the images of a sample, and for each of them the numbers that the script's own
+        code chose (empty if it chose none); ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
         steps = slots_of(sample)
-        if shape_of(sample, steps) != self._shape or any(step.run is not run for step in steps):
+        frame = shape_of(sample, steps).frame(self._chains)
+        if frame != self._shape.frame(self._chains) or any(step.run is not run for step in steps):
             return None  # the script kept an image that it had transformed before
+        rows = self._shape.rows(steps, self._chains)
+        if rows is None or (self._made is not None and any(step.output()[0] != self._made for step in steps)):
+            return None
         found: list[Media] = []
         for source in sources_of(steps):
             media, mode, upright = _media(source.image)
@@ -134,7 +143,7 @@ class Recorded(FromTorch):
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
-        return found
+        return found, [np.array(rows)] if self._rows else []
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
         opencv = self.limits.exif and isinstance(media, bytes)  # only images that OpenCV opens are turned upright here
@@ -167,13 +176,14 @@ def record(ds: Any) -> Recorded:
     if not count:
         raise UnsupportedError("it has no samples", "empty")
     _, held = standing(ds)
-    if not held:
+    chains = Chains(held)
+    with unread():
+        made = _recorded(ds, chains)
+    if isinstance(made, UnsupportedError) and not held and not chains.has_written:
         raise UnsupportedError(
-            "gpupipe does not know what it reads, and it holds no transforms that an engine could do",
+            "gpupipe does not know what it reads, and it calls no transforms that an engine could do",
             "own-pixels",
         )
-    with unread():
-        made = _recorded(ds, Chains(held))
     if isinstance(made, Exception):
         raise made
     return made

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from PIL import Image
 
-__all__ = ["replaced"]
+__all__ = ["is_foreign", "replaced"]
 
 _LIBRARIES = ("timm", "torch", "torchvision")
 """Libraries whose classes are recognized by name."""
@@ -63,7 +63,7 @@ def _foreign(owner: type | ModuleType) -> list[str]:
     values = list(vars(owner).values())
     last, names = _LAST.get(owner, ([], []))
     if len(last) != len(values) or not all(map(is_, last, values)):
-        names = [f"{owner.__name__}.{name}" for name, value in vars(owner).items() if _is_foreign(name, value)]
+        names = [f"{owner.__name__}.{name}" for name, value in vars(owner).items() if is_foreign(name, value)]
         _LAST[owner] = values, names
     return names
 
@@ -71,7 +71,7 @@ def _foreign(owner: type | ModuleType) -> list[str]:
 _LAST: WeakKeyDictionary[type | ModuleType, tuple[list[Any], list[str]]] = WeakKeyDictionary()
 
 
-def _is_foreign(name: str, value: Any) -> bool:
+def is_foreign(name: str, value: Any) -> bool:
     """Tell whether another module defines the code. A decorator may change ``__module__``, but not the code's
     globals."""
     function = getattr(value, "__func__", value)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,12 @@ from ..datasets.sample_form import (
     SampleForm,
     TVView,
     View,
+    kept,
     leaves,
     rebuilt,
     with_values,
 )
+from ..transforms.chosen import Chosen
 from ..transforms.compose import Compose
 from .chains import Chains, channels_of
 from .pending import (
@@ -37,13 +41,28 @@ from .pending import (
     SampleCall,
     Source,
     Step,
+    WrittenStep,
     running,
+    settled_part,
 )
 from .same_names import UnsupportedError
 from .transforms import Translated
 from .unread_arrays import UnreadArray, unread_arrays
+from .written import recording_calls
 
-__all__ = ["Shape", "modes_of", "of_unread", "placed", "read", "rest_of", "shape_of", "slots_of", "sources_of"]
+__all__ = [
+    "Shape",
+    "common_shape",
+    "made_by_engines",
+    "modes_of",
+    "of_unread",
+    "placed",
+    "read",
+    "rest_of",
+    "shape_of",
+    "slots_of",
+    "sources_of",
+]
 
 _MOST_IMAGES = 16
 """Largest number of images in a sample."""
@@ -64,6 +83,8 @@ class Shape:
     tree: Any
     slots: tuple[tuple[int, tuple[int, ...]], ...]
     shared: int
+    examples: tuple[tuple[float, ...], ...] = ()
+    """Numbers that the script's own code chose in the trials; see :meth:`rows`."""
 
     @property
     def images(self) -> int:
@@ -91,7 +112,7 @@ class Shape:
         """Return what makes the results of one image. Raises :class:`UnsupportedError`."""
         found = [chains.translated(places, channels) for places in self._results[0]]
         if len(found) == 1:
-            return found[0]
+            return self._with_examples(found[0])
         shared = self.slots[0][1][: self.shared]
         first = chains.translated(shared, channels).pipeline.transforms if shared else ()
         count = min((_alike(first, one.pipeline.transforms) for one in found), default=0)
@@ -100,6 +121,37 @@ class Shape:
         first = first[:count]
         branches = [Compose(one.pipeline.transforms[count:]) for one in found]
         return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
+
+    def _with_examples(self, found: Translated) -> Translated:
+        """Give every operation that the script's own code calls the numbers of the trials."""
+        if not self.examples:
+            return found
+        transforms, at = list[Any](), 0
+        for transform in found.pipeline:
+            if isinstance(transform, Chosen):
+                rows = tuple(row[at : at + transform.columns] for row in self.examples)
+                at += transform.columns
+                transforms.append(replace(transform, examples=rows))
+            else:
+                transforms.append(transform)
+        return found._replace(pipeline=Compose(transforms, memory_format=found.pipeline.memory_format))
+
+    def frame(self, chains: Chains) -> Shape:
+        """Return the shape without operations that the script's own code calls with numbers. Samples need not have them
+        in common."""
+        slots = tuple((source, _frame(chains, places)) for source, places in self.slots)
+        return replace(self, slots=slots, examples=())
+
+    def rows(self, steps: Sequence[Step], chains: Chains) -> list[tuple[float, ...]] | None:
+        """Return the numbers that the script's own code chose for each image, for all operations of this shape.
+
+        Args:
+            steps: slots of the sample, whose shape without these operations is the same.
+
+        Returns ``None`` if the sample has other operations, or some in another order.
+        """
+        rows = [_row(chains, places, step) for (_, places), step in zip(self.slots, steps, strict=True)]
+        return None if any(row is None for row in rows) else rows  # type: ignore[return-value]
 
     def check(self, sample: Any) -> None:
         """Raise :class:`UnsupportedError` if no engine can make such samples; see :func:`shape_of`."""
@@ -169,14 +221,112 @@ def shape_of(sample: Any, steps: list[Step] | None = None) -> Shape:
     return Shape(_tokens(leaf, sample), slots, _shared(steps))
 
 
+def common_shape(shapes: Sequence[Shape], samples: Sequence[Any], chains: Chains) -> Shape:
+    """Return the shape that has all operations of these shapes, which are equal without them."""
+    first = shapes[0]
+    chains_of = [places for shape in shapes for _, places in shape.slots]
+    if not any(chains.chosen_at(place) is not None for places in chains_of for place in places):
+        return first
+    places = reduce(lambda one, other: _merged(chains, one, other), dict.fromkeys(chains_of))
+    shape = replace(first, slots=tuple((source, places) for source, _ in first.slots))
+    rows = [row for sample in samples for row in shape.rows(slots_of(sample), chains) or ()]
+    return replace(shape, examples=tuple(dict.fromkeys(rows)))
+
+
+def _frame(chains: Chains, places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(place for place in places if chains.chosen_at(place) is None)
+
+
+def _merged(chains: Chains, one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Merge two chains with the same frame."""
+    made: list[int] = []
+    for a, b in zip(_runs(chains, one), _runs(chains, other), strict=True):
+        for kind, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            made += a[i:j] if kind == "equal" else a[i:j] + b[k:m]
+    return tuple(made)
+
+
+def _runs(chains: Chains, places: Sequence[int]) -> list[list[int]]:
+    """Cut a chain into its frame, each place by itself, and the operations before, between and after."""
+    runs: list[list[int]] = [[]]
+    for place in places:
+        if chains.chosen_at(place) is None:
+            runs += [[place], []]
+        else:
+            runs[-1].append(place)
+    return runs
+
+
+def _row(chains: Chains, places: Sequence[int], step: Step) -> tuple[float, ...] | None:
+    row: list[float] = []
+    left = list(step.chain)
+    for place in places:
+        is_next = bool(left) and left[0].place == place
+        known = chains.chosen_at(place)
+        if known is not None:
+            row += left[0].row if is_next and isinstance(left[0], WrittenStep) else known.off
+        elif not is_next:
+            return None
+        if is_next:
+            left.pop(0)
+    return None if left else tuple(row)
+
+
+def made_by_engines(sample: Any) -> Any:
+    """Return a sample in which only the results that an engine makes are pending. All others are computed now: masks,
+    for instance, which the script's own code flips with their image.
+
+    An engine makes the results in the color of the first one in RGB, and those of one image if masks, boxes or
+    keypoints were moved with it. If the script's own code calls operations, it makes one result of each image, all of
+    them by the same transforms.
+    """
+    steps = slots_of(sample)
+    left = [step for step in steps if not step.is_computed]
+    modes = [mode_of(step.source) for step in left]
+    wanted = "RGB" if "RGB" in modes else "L"
+    left = [step for step, mode in zip(left, modes, strict=True) if mode == wanted]
+    leading = {id(one): one for step in left for one in step.chain if one.has_targets}
+    if leading:
+        # An engine draws for the first image of a sample what the targets were moved by.
+        lead = next((one for one in leading.values() if one.seed == one.run.seed), None)
+        if lead is None:
+            left[0].run.hint = "it transforms another image before the one that masks, boxes or keypoints belong to"
+        left = [step for step in left if lead in step.chain]
+    if any(isinstance(one, WrittenStep) for step in left for one in step.chain):
+        frame = [one.place for one in left[0].chain if not isinstance(one, WrittenStep)]
+        chosen: dict[int, Step] = {}
+        for step in left:
+            if [one.place for one in step.chain if not isinstance(one, WrittenStep)] == frame:
+                chosen.setdefault(id(step.source), step)
+        left = list(chosen.values())
+    elif len(left) == len(steps):
+        return sample
+    keep = {id(step) for step in left}
+
+    def leaf(part: Any) -> Any:
+        if not isinstance(part, (PendingTensor, PendingImage)):
+            return part
+        is_loaded = isinstance(part, PendingImage) and part.is_loaded
+        if is_loaded or not all(id(_step_of(pending)) in keep for pending in _pendings_of(part)):
+            return settled_part(part)
+        return part
+
+    return kept(leaf, sample)
+
+
 def slots_of(sample: Any) -> list[Step]:
     """Return the different results of transforms in a sample, in order."""
     found: dict[int, Step] = {}
     for pending in _pendings(sample):
-        step = pending.step if isinstance(pending, OneOf) else pending
-        assert isinstance(step, Step)
+        step = _step_of(pending)
         found.setdefault(id(step), step)
     return list(found.values())
+
+
+def _step_of(pending: Pending) -> Step:
+    step = pending.step if isinstance(pending, OneOf) else pending
+    assert isinstance(step, Step)
+    return step
 
 
 def sources_of(steps: list[Step]) -> list[Source]:
@@ -186,10 +336,13 @@ def sources_of(steps: list[Step]) -> list[Source]:
 
 def modes_of(sample: Any) -> frozenset[str]:
     """Return the modes of the images that a sample is made of, as Pillow names them."""
-    images = (source.image for source in sources_of(slots_of(sample)))
-    return frozenset(
-        image.mode if isinstance(image, Image.Image) else "L" if channels_of(image) == 1 else "RGB" for image in images
-    )
+    return frozenset(map(mode_of, sources_of(slots_of(sample))))
+
+
+def mode_of(source: Source) -> str:
+    """Return the mode of an image, as Pillow names it."""
+    image = source.image
+    return image.mode if isinstance(image, Image.Image) else "L" if channels_of(image) == 1 else "RGB"
 
 
 def of_unread(sample: Any) -> bool:
@@ -212,11 +365,13 @@ def _shared(steps: list[Step]) -> int:
     """Return the number of transforms that all steps begin with; -1 if some steps have more in common than others."""
     if len(steps) < 2:
         return 0
-    depths = {
-        sum(a is b for a, b in zip(one.chain, other.chain, strict=False))
+    both = [
+        [a for a, b in zip(one.chain, other.chain, strict=False) if a is b]
         for i, one in enumerate(steps)
         for other in steps[:i]
-    }
+    ]
+    # An engine repeats for every result what the script's own code did once.
+    depths = {0 if not common or common[-1].is_exact else len(common) for common in both}
     return depths.pop() if len(depths) == 1 else -1
 
 
@@ -231,17 +386,22 @@ def _original(pending: Pending) -> Pending:
 
 def _pendings(sample: Any) -> Iterator[Pending]:
     """Iterate over results of transforms, also those within arrangements."""
+    for part in leaves(sample):
+        if isinstance(part, (PendingTensor, PendingImage)):
+            yield from _pendings_of(part)
+
+
+def _pendings_of(part: Any) -> Iterator[Pending]:
+    """Iterate over the results of transforms in one part of a sample."""
 
     def inner(pending: Pending) -> Iterator[Pending]:
         if isinstance(pending, Arranged):
-            for part in map(_original, pending.parts):
-                yield from inner(part)
+            for one in map(_original, pending.parts):
+                yield from inner(one)
         else:
             yield pending
 
-    for part in leaves(sample):
-        if isinstance(part, (PendingTensor, PendingImage)):
-            yield from inner(_pending(part))
+    return inner(_pending(part))
 
 
 def read(ds: Any, index: int, run: SampleCall, *, arrays: bool) -> Any:
@@ -250,15 +410,19 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool) -> Any:
     Args:
         arrays: use unread arrays of images, if all of them go to transforms and no other code reads them.
     """
-    with unread(), running(run):
+    with unread(), running(run), recording_calls():
+        sample, is_whole = None, False
         if arrays:
             with suppress(Exception), unread_arrays() as made:
                 sample = ds[index]
-                used = [source.image.made for source in run.sources if type(source.image) is UnreadArray]
-                if all(one in used and not one.looked for one in made):
-                    return sample
-            run.restart()
-        return ds[index]
+                used = [array.made for array in run.arrays]
+                is_whole = all(one in used and not one.looked for one in made)
+            if not is_whole:
+                run.restart()
+        if not is_whole:
+            sample = ds[index]
+    with unread():  # it keeps files open that the rest of the sample needs
+        return made_by_engines(sample)
 
 
 # ---- containers

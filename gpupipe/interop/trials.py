@@ -31,7 +31,7 @@ from .marks import marked_dataset
 from .pending import PendingTensor, SampleCall, settled
 from .reach import RESETS, asks_for_types, calls_reached
 from .same_names import UnsupportedError
-from .shapes import Shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
+from .shapes import Shape, common_shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
 from .standing import Standing
 
 __all__ = ["Trial", "tried"]
@@ -40,7 +40,9 @@ _TRIED = 8
 """Number of samples that are tried."""
 _TRUE = 3
 """Number of samples that the script's own transforms also make."""
-_MORE = range(2, 12)
+_BRANCHES = range(100, 116)
+"""Seeds of further attempts at a sample whose code chooses operations."""
+_MORE = range(200, 210)
 """Seeds of further attempts if the first two agree by chance, such as in a number of boxes that is random."""
 
 
@@ -110,15 +112,23 @@ def _judged(
     ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State | Surroundings]
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     trials = [_trials(other, indices[0], chains)]
+    if chains.is_empty:
+        raise UnsupportedError(_NO_IMAGE, "own-pixels")
     after_one = State(other)  # includes what the first sample created
-    trials += [_trials(other, index, chains) for index in indices[1:]]
+    trials += [_trials(other, index, chains, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices[1:], 1)]
     if any(of_unread(one.sample) for one, _ in trials):
-        without = [_trials(other, index, chains, arrays=False) for index in indices]
+        without = [
+            _trials(other, index, chains, arrays=False, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices)
+        ]
         if not all(_same(one, other) for (one, _), (other, _) in zip(trials, without, strict=True)):
             trials = without
     if changed := sorted({name for state in (*states, after_one) for name in state.changed()}):
         raise UnsupportedError(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
-    shape, example = _common([one for both in trials for one in both])
+    found = [one for both in trials for one in both]
+    if chains.has_written:  # code that branches calls operations that few samples show
+        found += _trials(other, indices[0], chains, arrays=trials[0][0].arrays, attempts=_BRANCHES)
+    chains.complete()
+    shape, example = _common(found, chains)
     pipeline = shape.pipeline(chains).pipeline
 
     def more(one: Trial) -> list[Trial]:
@@ -141,7 +151,11 @@ def _judged(
     if chains.is_callable:
         some = indices[:: max(1, len(indices) // _TRUE)]
         compared: Compared = "pixels" if not draws else "form" if _is_known(pipeline) else "sizes"
-        _compare(true, [both for both in trials if both[0].index in some], shape, compared, more)
+        if shape.examples and not draws:
+            compared = "all"
+        frame = shape.frame(chains)
+        alike = [both for both in trials if both[0].index in some and both[0].shape.frame(chains) == frame]
+        _compare(true, alike, compared, more)
     sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
     return shape, example, sizes.pop() if len(sizes) == 1 else None
 
@@ -192,22 +206,20 @@ def _states() -> tuple[bytes, ...]:
     return found
 
 
-def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
+def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
     """Return the shape that most samples have. Raises :class:`UnsupportedError` if no engine can make it."""
     looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
     if 2 * looks.total() > len(trials):
         raise UnsupportedError(
             f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})", "looks-at-values"
         )
-    kinds = [(trial.shape, modes_of(trial.sample)) for trial in trials]
+    kinds = [(trial.shape.frame(chains), modes_of(trial.sample)) for trial in trials]
     unseen = (kind for kind, trial in zip(kinds, trials, strict=True) if not trial.run.looks)
     (kind, count), *_ = Counter(unseen).most_common()
     shape, modes = kind
     if not shape.slots:
         hints = [trial.run.hint for trial in trials if trial.run.hint]
-        raise UnsupportedError(
-            hints[0] if hints else "no image in its samples comes from transforms that it holds", "own-pixels"
-        )
+        raise UnsupportedError(hints[0] if hints else _NO_IMAGE, "own-pixels")
     if 2 * count <= len(trials):
         several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
         raise UnsupportedError(
@@ -220,11 +232,13 @@ def _common(trials: list[Trial]) -> tuple[Shape, Trial]:
         raise UnsupportedError(
             f"the images of one sample have several modes: {', '.join(sorted(modes))}", "unlike-samples"
         )
-    example = trials[kinds.index(kind)]
-    shape.check(example.sample)
-    return shape, example
+    alike = [trial for trial, other in zip(trials, kinds, strict=True) if other == kind and not trial.run.looks]
+    shape = common_shape([trial.shape for trial in alike], [trial.sample for trial in alike], chains)
+    shape.check(alike[0].sample)
+    return shape, alike[0]
 
 
+_NO_IMAGE = "no image in its samples comes from transforms or functions that an engine could do"
 _OWN_SEEDS = "it sets the state of a random generator before its transforms draw"
 
 
@@ -249,8 +263,9 @@ def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
 
 # ---- comparison with torch's results
 
-Compared = Literal["form", "sizes", "pixels"]
-"""How images are compared. Random ones differ in pixels, and functions of the script may return other sizes."""
+Compared = Literal["form", "sizes", "pixels", "all"]
+"""How images are compared. Random ones differ in pixels, and functions of the script may return other sizes. ``"all"``
+also compares what is random elsewhere in the sample, because all draws are the script's own."""
 
 
 def _is_known(pipeline: Compose) -> bool:
@@ -260,7 +275,6 @@ def _is_known(pipeline: Compose) -> bool:
 def _compare(
     true: Any,
     trials: list[list[Trial]],
-    shape: Shape,
     compared: Compared,
     more: Callable[[Trial], list[Trial]],
 ) -> None:
@@ -270,17 +284,17 @@ def _compare(
         more: makes further attempts at a sample.
     """
     for one, two in trials:
-        if one.shape != shape or one.run.looks:
+        if one.run.looks:
             continue
         with lent():
-            seed_all(0)
+            seed_all(one.run.seed)
             try:
                 sample = true[one.index]
             except Exception as e:
                 pass_on(e)
                 raise UnsupportedError(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
-        wrong = _difference(sample, [one.sample, two.sample], compared)
-        if wrong is not None and compared != "pixels":
+        wrong = _difference(sample, [one.sample] if compared == "all" else [one.sample, two.sample], compared)
+        if wrong is not None and compared in ("form", "sizes"):
             wrong = _difference(sample, [each.sample for each in (one, two, *more(one))], compared)
         if wrong is not None:
             raise UnsupportedError(f"with stand-ins its code makes a different sample {one.index}: {wrong}", "differs")

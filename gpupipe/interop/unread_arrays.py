@@ -13,12 +13,10 @@ operators are replaced instead of the functions that scripts import, so it does 
 from __future__ import annotations
 
 import io
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,8 @@ from ..codecs.files import Undecodable
 from ..codecs.limits import Limits
 from ..codecs.pillow import orientation_of
 from ..codecs.unread import close_with, is_unread
-from .pending import PendingTensor, unread_tensor
+from .pending import PendingImage, PendingTensor, unread_tensor
+from .swapping import Maker, Swapped
 
 __all__ = ["ImageRead", "LookedAtArray", "UnreadArray", "by_opencv", "unread_arrays"]
 
@@ -145,11 +144,6 @@ for _name in (
 
 
 _here = threading.local()
-_lock = threading.Lock()
-_users = [0]
-"""Number of contexts, over all threads, that are active."""
-_put: list[tuple[Any, str, Any, Any]] = []
-"""(module, name, original function, replacement)"""
 
 
 @contextmanager
@@ -160,34 +154,17 @@ def unread_arrays() -> Iterator[list[ImageRead]]:
     Meanwhile, functions of numpy and OpenCV are replaced; in other threads the replacements call the originals.
     """
     outer, _here.made = getattr(_here, "made", None), []
-    with _lock:
-        _users[0] += 1
-        if _users[0] == 1:
-            _put_in()
-    try:
-        yield _here.made
-    finally:
-        for made in _here.made:
-            made.is_new = False
-        _here.made = outer
-        with _lock:
-            _users[0] -= 1
-            if not _users[0]:
-                _take_out()
+    with _FUNCTIONS.within():
+        try:
+            yield _here.made
+        finally:
+            for made in _here.made:
+                made.is_new = False
+            _here.made = outer
 
 
-def _in_forked_child() -> None:
-    global _lock
-    _lock, _users[0] = threading.Lock(), int(_within())  # a forked process has no other threads
-    if not _users[0]:
-        _take_out()
-
-
-os.register_at_fork(after_in_child=_in_forked_child)
-
-
-def _put_in() -> None:
-    makers: list[tuple[Any, str, Callable[[Any], Any]]] = [
+def _makers() -> list[Maker]:
+    makers: list[Maker] = [
         *((np, name, _array) for name in ("array", "asarray", "atleast_3d")),
         *((torch, name, _tensor) for name in ("from_numpy", "as_tensor")),
     ]
@@ -198,32 +175,14 @@ def _put_in() -> None:
         makers += [(torch.ops.image, name, _decode_image) for name in ("decode_image", "decode_jpeg")]
     if (codec := sys.modules.get("torchcodec.decoders._image_decoders")) is not None:
         makers.append((codec, "_decode_jpeg", _decode_upright))
-    for module, name, make in makers:
-        if not hasattr(module, name):  # torchvision without its operators, or another release of torchcodec
-            continue
-        was = getattr(module, name)
-        now = _made_once(make, was)
-        _put.append((module, name, was, now))
-        setattr(module, name, now)
-
-
-@lru_cache(maxsize=16)
-def _made_once(make: Callable[[Any], Any], was: Any) -> Any:
-    now = make(was)
-    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):  # pickle asks for these
-        setattr(now, attribute, getattr(was, attribute, None))
-    return now
-
-
-def _take_out() -> None:
-    while _put:
-        module, name, was, now = _put.pop()
-        if getattr(module, name) is now:  # otherwise other code has replaced it since
-            setattr(module, name, was)
+    return makers
 
 
 def _within() -> bool:
     return getattr(_here, "made", None) is not None
+
+
+_FUNCTIONS = Swapped(_makers, _within)
 
 
 def _unread(image: Any, swapped: bool = False) -> UnreadArray:
@@ -242,7 +201,7 @@ def _array(really: Any) -> Any:
                 return image
             if hasattr(type(image), "as_array"):  # a stand-in for an image
                 return image.as_array()
-            if image.mode == "RGB" and is_unread(image):
+            if image.mode == "RGB" and (is_unread(image) or (isinstance(image, PendingImage) and image.is_open)):
                 return _unread(image)
         return really(*args, **kwargs)
 

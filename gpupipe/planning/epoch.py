@@ -35,7 +35,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 
     Raises :class:`PipelineError` if the resulting images differ in size and cannot be stacked.
     """
-    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes)
+    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes, plan.chosen)
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes

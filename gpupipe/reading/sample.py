@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import default_collate
 
 from ..codecs.files import Undecodable
@@ -30,6 +32,7 @@ __all__ = [
     "fetcher",
     "fetching",
     "naming",
+    "rows_of",
     "targets_with",
 ]
 
@@ -124,6 +127,16 @@ def changed(planned: tuple[int, int], now: tuple[int, int]) -> Undecodable:
 def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
     """Return the function that reads a sample: the dataset's own, or the script's."""
     return dataset.by_hand if index in plan.by_hand else dataset.fetch
+
+
+def rows_of(chosen: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
+    """Return :attr:`gpupipe.types.Plan.chosen` of samples f64[images, K]. Samples without numbers, which the script's
+    own code made, get those of another one; without any numbers, return ``None``."""
+    some = next((rows for rows in chosen if rows is not None), None)
+    if some is None:
+        return None
+    by_sample = np.stack([some if rows is None else rows for rows in chosen])
+    return by_sample.swapaxes(0, 1).reshape(-1, some.shape[1])
 
 
 def targets_with(dataset: Dataset, targets: list[Any], by_hand: Mapping[int, ByHand]) -> Any:

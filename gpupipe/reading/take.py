@@ -49,6 +49,8 @@ class Taken(NamedTuple):
     """Number of the plan's ops, from the first, that are already applied to every picture."""
     target: Any = None
     """Values that user code returned besides the images."""
+    chosen: npt.NDArray[np.float64] | None = None
+    """f64[images, K], numbers that user code chose; see :attr:`gpupipe.types.Plan.chosen`."""
     decoded: bool = True
     """``False`` if the pixels came from a cache."""
 
@@ -154,9 +156,10 @@ class TakeBatch:
             fetched: Any = dataset.fetch(index)
             if isinstance(fetched, ByHand):
                 return fetched
-            media, target = fetched
+            media, target, *chosen = fetched
             images = media if dataset.images_per_sample > 1 else [media]
-            return Taken([self.image(row, image).pictures[0] for image in images], target=target)
+            pictures = [self.image(row, image).pictures[0] for image in images]
+            return Taken(pictures, target=target, chosen=chosen[0] if chosen else None)
         return self.known(row)
 
     def known(self, row: int) -> Taken:

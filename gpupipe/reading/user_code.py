@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
-from .sample import bad_sample, fetcher, fetching, targets_with
+from .sample import bad_sample, fetcher, fetching, rows_of, targets_with
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
@@ -66,6 +66,8 @@ class _Rows:
     """Images of each sample; ``None`` for samples made by user code."""
     targets: list[Any] = field(default_factory=list)
     by_hand: dict[int, ByHand] = field(default_factory=dict)
+    chosen: list[npt.NDArray[np.float64] | None] = field(default_factory=list)
+    """f64[images, K] of each sample, or nothing at all; see :attr:`gpupipe.types.Plan.chosen`."""
 
     def add(self, taken: Sequence[Taken] | None, target: Any) -> None:
         self.taken.append(taken)
@@ -117,16 +119,21 @@ class Pack:
         blob = worker_tensor((sum(part.size for part in media),), torch.uint8)
         for view, part in zip(views_of(blob, [part.shape for part in media]), media, strict=True):
             view[...] = part
-        resolved = resolve_plan(plan.of_images(images), self.pipeline, sizes) if plan.ops is None else None
+        resolved = None
+        if plan.ops is None:
+            of_images = replace(plan.of_images(images), chosen=rows_of(rows.chosen))
+            resolved = resolve_plan(of_images, self.pipeline, sizes)
         by_pillow = len(seconds), sum(seconds)
         return Packed(blob, [p.shape for p in media], turns, target, resolved, [], by_pillow, rows.by_hand)
 
     def _add(self, fetched: Any, rows: _Rows, seconds: list[float]) -> None:
         if isinstance(fetched, ByHand):
             rows.by_hand[len(rows.targets)] = fetched
+            rows.chosen.append(None)
             rows.add(None, fetched.target)
             return
-        media, target = fetched
+        media, target, *chosen = fetched
+        rows.chosen += chosen or [None]
         several = media if self.dataset.images_per_sample > 1 else [media]
         rows.add([self._taken(one, seconds) for one in several], target)
 

@@ -98,6 +98,7 @@ class Compose:
         keys: npt.NDArray[np.uint64],
         sizes: npt.NDArray[np.integer],
         boxes: BatchBoxes | None = None,
+        chosen: F64 | None = None,
     ) -> Resolved:
         """Resolve all transforms for a batch.
 
@@ -106,8 +107,9 @@ class Compose:
             keys: u64[B], keys of the samples.
             sizes: int[B, 2], height and width of the decoded images.
             boxes: boxes of the images; required if :attr:`draws_by_boxes`.
+            chosen: f64[B, K], numbers that the script's own code chose.
         """
-        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes, boxes)
+        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes, boxes, chosen)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
         """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
@@ -145,10 +147,15 @@ class Compose:
         return self._keys
 
     def resolve_with(
-        self, draw: Callable[[int, int], F64], sizes: npt.NDArray[np.integer], boxes: BatchBoxes | None = None
+        self,
+        draw: Callable[[int, int], F64],
+        sizes: npt.NDArray[np.integer],
+        boxes: BatchBoxes | None = None,
+        chosen: F64 | None = None,
     ) -> Resolved:
         """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
-        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=boxes if self.draws_by_boxes else None)
+        known = boxes if self.draws_by_boxes else None
+        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, chosen=chosen)
         ops: list[Op] = []
         mixing: list[Mixing] = []
         on_batch = on_objects = None

@@ -96,7 +96,7 @@ def test_nothing_changed_keeps_the_engine(make: Any) -> None:
 def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path) -> None:
     loader = DataLoader(tv.ImageFolder(str(numbered), pipeline()), BATCH, device="cpu")
     list(loader)
-    loader.dataset.transform = lambda image: tvt.functional.to_tensor(image.resize((8, 9))).double()
+    loader.dataset.transform = lambda image: torch.tensor(np.array(image.resize((8, 9))) / 255).permute(2, 0, 1)
     with pytest.warns(FallbackWarning, match="runs on torch's own loader"):
         after = list(loader)
     assert {tuple(images.shape[1:]) for images, _ in after} == {(3, 9, 8)}

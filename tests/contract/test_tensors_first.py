@@ -228,7 +228,7 @@ class OfDoubles(Photos):
 
 
 def test_what_is_no_image_is_left_to_torch(numbered: Path) -> None:
-    dataset, why = OfDoubles(numbered), "no image in its samples comes from transforms that it holds"
+    dataset, why = OfDoubles(numbered), "no image in its samples comes from transforms"
     with pytest.warns(FallbackWarning, match=re.escape(why)):
         loader = DataLoader(dataset, BATCH, device="cpu")
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(loader, data.DataLoader(dataset, BATCH), strict=True))

@@ -20,4 +20,5 @@ from . import (  # noqa: F401
     tensors,
     transformers,
     video,
+    written,
 )  # fmt: skip  # isort: skip

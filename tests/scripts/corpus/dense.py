@@ -35,7 +35,7 @@ class ImagesAndMasks(Dataset[Any]):
         return self.joint(image, mask)
 
 
-@script(engine="torch", because=("ImagesAndMasks",))
+@script(engine="dali")
 def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
     """torchvision references/segmentation: joint transforms of image and mask, padded while collating."""
 
@@ -150,7 +150,7 @@ def detection_collate(batch: list[Any]) -> Any:
     return tuple(zip(*batch, strict=True))
 
 
-@script(engine="torch", because=("Boxes",), workers=1)
+@script(engine="dali", workers=1)
 def detection(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's detection tutorial: tuples of images of any size and of dicts."""
     loader = DataLoader(

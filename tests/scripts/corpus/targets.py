@@ -492,7 +492,7 @@ def change_detection(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Dates(args.data, transforms))
 
 
-@script(engine="torch", because=("Joint",))
+@script(engine="dali")
 def joint_functions(args: Args, DataLoader: Any) -> Epochs:
     """The classic: one draw, and functionals on image and mask."""
 

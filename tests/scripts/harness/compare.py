@@ -124,7 +124,7 @@ def structure_problems(theirs: Run, again: Run, ours: Run) -> Problems:
         if forms[0] != forms[1]:
             forms = [sorted(run) for run in forms]
         if forms[0] != forms[1]:  # sizes themselves are random
-            forms = [[re.sub(r"\d+", "n", form) for form in run] for run in forms]
+            forms = [sorted(re.sub(r"\d+", "n", form) for form in run) for run in forms]
         for i, (theirs_, ours_) in enumerate(zip(forms[0], forms[2], strict=True)):
             if theirs_ != ours_:
                 problems.append(f"epoch {pair.number}, batch {i}: {ours_}, torch {theirs_}")

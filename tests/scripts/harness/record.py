@@ -159,7 +159,7 @@ def _items(x: Any, path: str, leaves: dict[str, Any]) -> str:
         leaves[path] = np.asarray(x)
         return f"{type(x[0]).__name__} × {len(x)}"
     forms = [_take(item, f"{path}[{i}]", leaves) for i, item in enumerate(x)]
-    return f"{forms[0]} × {len(forms)}" if len(forms) > 2 and len(set(forms)) == 1 else ", ".join(forms)
+    return ", ".join(forms)
 
 
 def _shape(dtype: str, shape: tuple[int, ...]) -> str:

@@ -1,0 +1,195 @@
+"""Datasets that move images and masks by their own code: every value is what the code makes with the same draws."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("torchvision")
+
+from PIL import Image, ImageDraw
+from torch.utils.data import default_collate
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+from gpupipe import DataLoader, FallbackWarning
+from gpupipe.global_rng import lent, seed_all
+from gpupipe.rng import stream
+
+from .corpus.targets import Files
+from .corpus.written import DATASETS, Named, RandomFlip
+from .harness.tree import make_tree
+
+SEED, BATCH = 7, 6
+LEVELS = 4.5 / 255 / 0.224
+"""Four gray levels after Normalize: how far an image that DALI's engine resizes twice may be from Pillow's."""
+
+
+def in_lists(batch: list[Any]) -> Any:
+    return list(zip(*batch, strict=True))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def check(ds: Any, loader: Any, collate: Callable[[list[Any]], Any]) -> None:
+    """Compare all values of two epochs with what the dataset's own code makes of the same draws."""
+    for epoch in range(2):
+        for n, made in enumerate(loader):
+            with lent():
+                samples = []
+                for i in range(n * BATCH, min(len(ds), (n + 1) * BATCH)):
+                    seed_all(stream(SEED, epoch, "opaque", i))
+                    samples.append(ds[i])
+            for ours, theirs in zip(leaves(made), leaves(collate(samples)), strict=True):
+                assert type(ours) is type(theirs)
+                if not isinstance(theirs, torch.Tensor):
+                    assert ours == theirs
+                else:
+                    is_image = theirs.dtype == torch.float32 and theirs.ndim >= 3
+                    torch.testing.assert_close(ours, theirs, atol=LEVELS if is_image else 0, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("written"))
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_value_is_what_the_code_makes(name: str, engine: str, tree: Path) -> None:
+    ds = DATASETS[name](tree)
+    options = {"collate_fn": in_lists} if name == "detr" else {}
+    with DataLoader(ds, BATCH, seed=SEED, engine=engine, **options) as loader:
+        check(ds, loader, options.get("collate_fn", default_collate))
+        by_hand = loader.stats()["by_hand"]
+    assert by_hand < len(ds) if name == "sometimes" else not by_hand
+
+
+class Pair(Files):
+    """Both flipped, and what a subclass does to the image in between."""
+
+    def between(self, image: Any) -> Any:
+        return image
+
+    def __getitem__(self, i: int) -> Any:
+        image, mask = self.image(i).resize((40, 40)), self.mask(i).resize((40, 40), 0)
+        if random.random() < 0.5:
+            image, mask = F.hflip(image), F.hflip(mask)
+        image = self.between(image)
+        top, left = random.randint(0, 8), random.randint(0, 8)
+        image, mask = F.crop(image, top, left, 32, 32), F.crop(mask, top, left, 32, 32)
+        return F.to_tensor(image), np.array(mask), i
+
+
+class Draws(Pair):
+    """It writes to the image."""
+
+    def between(self, image: Any) -> Any:
+        ImageDraw.Draw(image).rectangle((4, 4, 30, 12), fill=(255, 0, 0))
+        return image
+
+
+class Decides(Pair):
+    """It looks at a pixel, and goes on with the image."""
+
+    def between(self, image: Any) -> Any:
+        return F.vflip(image) if image.getpixel((3, 3))[0] > 128 else image
+
+
+class Copies(Pair):
+    """It keeps a copy that it writes to."""
+
+    def between(self, image: Any) -> Any:
+        image.copy().paste((0, 0, 0), (0, 0, 20, 20))
+        return image
+
+
+class Thumbnails(Pair):
+    """It changes the image in place."""
+
+    def between(self, image: Any) -> Any:
+        image.thumbnail((36, 36))
+        return image.resize((40, 40))
+
+
+class Repeats(Pair):
+    """It returns one image twice, and one further on."""
+
+    def __getitem__(self, i: int) -> Any:
+        image, mask, i = super().__getitem__(i)
+        return image, image, image.flip(-1), mask, i
+
+
+class Counts(Pair):
+    """It has draws of its own, which go on from sample to sample."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.random = random.Random(3)
+
+    def between(self, image: Any) -> Any:
+        return F.vflip(image) if self.random.random() < 0.5 else image
+
+
+@pytest.mark.parametrize("kind", [Draws, Decides, Copies, Thumbnails, Repeats])
+@pytest.mark.filterwarnings("ignore::gpupipe.GpupipeWarning")
+def test_code_that_looks_or_writes_sees_the_image(kind: type, tree: Path) -> None:
+    ds = kind(tree, None)
+    with DataLoader(ds, BATCH, seed=SEED) as loader:
+        if "engine: dali" in repr(loader):
+            check(ds, loader, default_collate)
+        else:
+            assert kind is not Repeats
+
+
+def test_draws_of_a_generator_of_its_own_stay_with_torch(tree: Path) -> None:
+    with pytest.warns(FallbackWarning, match="changes its"):
+        DataLoader(Counts(tree, None), BATCH)
+
+
+def test_a_replaced_method_runs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crop(self: Image.Image, box: Any = None) -> Image.Image:
+        return Image.new("RGB" if self.mode == "RGB" else "L", (32, 32), 7 if self.mode == "L" else (9, 9, 9))
+
+    monkeypatch.setattr(Image.Image, "crop", crop)
+    ds = Pair(tree, None)
+    with DataLoader(ds, BATCH, seed=SEED) as loader:
+        check(ds, loader, default_collate)
+
+
+def test_nothing_stays_replaced(tree: Path) -> None:
+    before = [Image.Image.crop, Image.Image.resize, F.to_tensor]
+    with DataLoader(Pair(tree, None), BATCH) as loader:
+        next(iter(loader))
+    assert [Image.Image.crop, Image.Image.resize, F.to_tensor] == before
+
+
+def test_workers_make_the_same_as_this_process(tree: Path) -> None:
+    ds = Named(tree, lambda image, mask: (F.to_tensor(T.functional.resize(image, [24, 24])), np.array(mask).max()))
+    ds.joint = Joined(ds.joint)
+    made = []
+    for workers in (0, 1):
+        with DataLoader(ds, BATCH, seed=SEED, num_workers=workers) as loader:
+            assert "engine: dali" in repr(loader)
+            made.append([batch[0] for batch in loader])
+    assert all(map(torch.equal, *made))
+
+
+class Joined:
+    def __init__(self, inner: Any):
+        self.flip, self.inner = RandomFlip(F.hflip, 0.5), inner
+
+    def __call__(self, image: Any, mask: Any) -> Any:
+        return self.inner(*self.flip(image, mask))
