@@ -63,7 +63,13 @@ def _one_sample(dataset: Any, index: int) -> Any:
     return one_sample(dataset, index)
 
 
-provided.one_sample = _one_sample
+def _show(loader: Any, step: Any, path: Any, most: int) -> Any:
+    from .show.page import show
+
+    return show(loader, step, path, most)
+
+
+provided.one_sample, provided.show = _one_sample, _show
 
 
 def __getattr__(name: str) -> Any:

@@ -227,6 +227,83 @@ def compare(
     return run(pipeline, folder, samples=samples, frames=frames, stride=stride, device=device, out=out, seed=seed)
 
 
+Samples = Annotated[int, typer.Option(min=1, help="Number of samples on the page.")]
+Page = Annotated[Path, typer.Option(help="A .html page, or a .png sheet of images and names.")]
+Epoch = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(min=0, help="Number of the epoch, counted from 0."),
+]
+Step = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(min=0, help="Number of the batch within the epoch, counted from 0."),
+]
+
+
+@_command
+def show(
+    pipeline: PipelineName,
+    folder: Folder,
+    epoch: Epoch = None,
+    step: Step = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples of a batch.")] = 16,
+    samples: Samples = 32,
+    frames: Frames = 16,
+    stride: Stride = 4,
+    device: DeviceName = None,
+    out: Page = Path("batch.html"),
+    seed: Annotated[int, typer.Option(help="Seed of order and augmentation.")] = 0,
+) -> int:
+    """Write a page with the images of a batch, as decoded and as the network sees them."""
+    from .commands.show import run
+
+    return run(
+        pipeline,
+        folder,
+        epoch=epoch,
+        step=step,
+        batch_size=batch_size,
+        samples=samples,
+        frames=frames,
+        stride=stride,
+        device=device,
+        out=out,
+        seed=seed,
+    )
+
+
+@_command
+def replay(
+    pipeline: PipelineName,
+    folder: Folder,
+    state: Annotated[
+        Path,
+        typer.Argument(metavar="STATE", help="JSON file or checkpoint of torch.save that holds loader.state_dict()."),
+    ],
+    epoch: Epoch = None,
+    step: Step = None,
+    samples: Samples = 32,
+    frames: Frames = 16,
+    stride: Stride = 4,
+    device: DeviceName = None,
+    out: Page = Path("batch.html"),
+) -> int:
+    """Write such a page about a step of a training run, of all ranks: by default the last step before STATE."""
+    from .commands.show import run
+
+    return run(
+        pipeline,
+        folder,
+        state=state,
+        epoch=epoch,
+        step=step,
+        samples=samples,
+        frames=frames,
+        stride=stride,
+        device=device,
+        out=out,
+    )
+
+
 @_command
 def bench(
     pipeline: PipelineName,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["one_sample"]
+__all__ = ["one_sample", "show"]
 
 
-def _nothing(dataset: Any, index: int) -> Any:
+def _nothing(*arguments: Any) -> Any:
     raise RuntimeError("gpupipe/__init__.py did not run: import gpupipe before its parts")
 
 
 one_sample: Callable[[Any, int], Any] = _nothing
 """Return one sample of a dataset, with its image transformed by the reference engine."""
+show: Callable[[Any, Any, Any, int], Path] = _nothing
+"""Write a page about a step of a loader; see :meth:`gpupipe.DataLoader.show`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
 
+from ..html import document, embedded, table
 from ..parity.compare import Comparison, Worst
 from ..parity.drawing import amplification, amplified, cell
 from .train import Curve, Demo
@@ -18,27 +17,6 @@ __all__ = ["NAMES", "page"]
 
 NAMES = {"dali": "DALI", "torch": "reference"}
 _COLORS = {"dali": "#4d8f00", "torch": "#c2410c"}
-
-_STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; max-width: 54rem; margin: 3rem auto;
-  padding: 0 1.25rem; }
-h1 { font-size: 1.75rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
-p { margin: .5rem 0; } .lead { color: #555c6b; }
-.cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
-.card { flex: 1 1 9rem; border: 1px solid #e1e4ea; border-radius: .6rem; padding: .8rem 1rem; }
-.card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: #555c6b;
-  font-size: .88rem; }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #e9ebf0; }
-th { color: #555c6b; font-weight: 500; } th:first-child, td:first-child { text-align: left; }
-.facts td { text-align: left; }
-.wide { overflow-x: auto; } .good { color: #3f7a00; } .bad { color: #b91c1c; font-weight: 600; }
-figure { margin: 1rem 0; } figcaption { color: #555c6b; font-size: .88rem; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15.5rem, 1fr)); gap: 1rem; }
-.grid img { width: 100%; image-rendering: pixelated; border-radius: .3rem; display: block; }
-.grid figure { margin: 0; } pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: .5rem; overflow-x: auto;
-  font-size: .85rem; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #555c6b; }
-"""
 
 
 def page(demo: Demo, machine: dict[str, Any]) -> str:
@@ -66,11 +44,7 @@ def page(demo: Demo, machine: dict[str, Any]) -> str:
         _facts(machine),
     ]
     parts.append("".join(f"<p class=lead>{html.escape(c.description)}</p>" for c in demo.curves))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>gpupipe demo</title>'
-        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
+    return document("gpupipe demo", parts)
 
 
 def _cards(demo: Demo) -> str:
@@ -138,7 +112,7 @@ def _epochs(curves: Sequence[Curve]) -> str:
             + [f"{100 * x.accuracy:.1f} %" for x in e]
             + [f"{x.images_per_second:,.0f}" for x in e]
         )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _steps(comparison: Comparison) -> str:
@@ -154,7 +128,7 @@ def _steps(comparison: Comparison) -> str:
     return (
         f"<p>{comparison.steps[-1].difference.images} images, the pipeline stopped after each transform, in gray "
         "levels of 0 to 255. The border is where a filter reaches over the edge of a reduced image, which the two "
-        "treat differently.</p>" + _table(head, rows)
+        "treat differently.</p>" + table(head, rows)
     )
 
 
@@ -168,19 +142,13 @@ def _pictures(worst: Sequence[Worst]) -> str:
         for k, pixels in enumerate((w.dali, w.reference, amplified(w.dali, w.reference, factor))):
             row.paste(cell(pixels, 128), (k * 132, 0))
         cells.append(
-            f'<figure><img alt="DALI, reference, difference" src="{_data(row)}"><figcaption>largest {w.max:.3g}, mean '
-            f"{w.mean:.3g}</figcaption></figure>"
+            f'<figure><img alt="DALI, reference, difference" src="{embedded(row)}"><figcaption>largest {w.max:.3g}, '
+            f"mean {w.mean:.3g}</figcaption></figure>"
         )
     return (
         f"<p>The images that differ most. For each: DALI, reference, their difference times {factor}.</p>"
         f'<div class="grid">{"".join(cells)}</div>'
     )
-
-
-def _data(image: Image.Image) -> str:
-    out = io.BytesIO()
-    image.save(out, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
 
 
 def _facts(machine: dict[str, Any]) -> str:
@@ -191,10 +159,4 @@ def _facts(machine: dict[str, Any]) -> str:
         elif isinstance(value, list):
             value = ", ".join(map(str, value)) or "none"
         rows.append([html.escape(name), html.escape("none" if value is None else str(value))])
-    return _table([], rows).replace("<table>", '<table class="facts">')
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "<tr>" + "".join(f"<th>{h}</th>" for h in head) + "</tr>" if head else ""
-    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="wide"><table>{top}{body}</table></div>'
+    return table([], rows, kind="facts")

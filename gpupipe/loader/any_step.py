@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from ..datasets.dataset import Dataset
 from ..engines.base import Engine
 from ..errors import ConfigError
 from ..planning.batches import I64, Batches
@@ -18,7 +19,7 @@ from .epoch import Ahead, EpochIterator, Source
 from .session import Stats
 from .state import Cursor
 
-__all__ = ["batch_at", "plan_at"]
+__all__ = ["Step", "batch_at", "plan_at", "step_at"]
 
 
 class Planned(Source, Protocol):
@@ -42,13 +43,38 @@ def plan_at(session: Planned, epoch: int, step: int) -> Plan:
 
 def batch_at(session: Planned, epoch: int, step: int) -> Any:
     """Return the batch of a step; see :meth:`gpupipe.DataLoader.at`."""
-    batches = EpochIterator(_Elsewhere(session, *_plans_from(session, epoch, step)))
+    return _first_of(_Elsewhere(session, *_plans_from(session, epoch, step)), epoch, step)
+
+
+def _first_of(elsewhere: _Elsewhere, epoch: int, step: int) -> Any:
+    batches = EpochIterator(elsewhere)
     try:
         return next(batches)
     except StopIteration:
         raise IndexError(f"step {step} of epoch {epoch} has no batch, because all of its samples are bad") from None
     finally:
         batches.end()
+
+
+class Step(NamedTuple):
+    """A batch before it takes the form of the dataset's samples, or goes to a collate function."""
+
+    dataset: Dataset
+    plan: Plan
+    images: Any
+    """[B, ...], or a tuple of these for several views."""
+    target: Any
+    """Labels [B], a dictionary of labels and further columns, or ``None``."""
+
+
+def step_at(session: Planned, epoch: int, step: int) -> Step:
+    """Return a step with its plan. Raises what :func:`batch_at` raises."""
+    plans, cursor = _plans_from(session, epoch, step)
+    elsewhere = _Elsewhere(session, plans, cursor)
+    elsewhere.form = elsewhere.collate = None
+    batch = _first_of(elsewhere, epoch, step)
+    images, target = batch if isinstance(batch, list) else (batch, None)
+    return Step(plans.dataset, replace(plans[0], step=step), images, target)
 
 
 def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cursor]:
@@ -113,6 +139,8 @@ class _Elsewhere:
         self.stats, self.report, self.position = Stats(), BadSampleReport(), _Nowhere()
         self.valid = 0
         self.ahead: Ahead | None = None
+
+        self.form, self.collate = session.form, session.collate
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset
 from torch.utils.data.dataloader import _DatasetKind
 
+from .. import provided
 from ..engines.torch.torchs_loader import CollateOfLoader
 from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
@@ -244,6 +246,22 @@ class DataLoader(TorchLoader[Any]):
             SampleError: a sample cannot be read, and ``on_error="raise"``.
         """
         return self._current().batch_at(epoch, step)
+
+    def show(self, path: str | Path, *, epoch: int = 0, step: int = 0, most: int = 32) -> Path:
+        """Write a page that shows a step of any epoch as the network sees it, and return its path.
+
+        Each sample has its name, its image as decoded and after the transforms, with masks and boxes drawn, its
+        targets, and the numbers that its ops drew. Colors are shown without normalization. The loader stays where it
+        is, as with :meth:`at`.
+
+        Args:
+            path: ends in ``.html`` for a page, or in ``.png`` for a sheet of images and names.
+            most: number of samples to show, from the front of this rank's batch.
+
+        Raises:
+            ConfigError: another kind of path, or what :meth:`at` raises.
+        """
+        return provided.show(self, self._current().step_at(epoch, step), path, most)
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.

@@ -26,7 +26,7 @@ from ..script_warnings import warn
 from ..transforms.compose import Compose
 from ..types import Plan
 from .agreement import RankSetting
-from .any_step import batch_at, plan_at
+from .any_step import Step, batch_at, plan_at, step_at
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
@@ -288,6 +288,11 @@ class NativeSession(Session):
         self.running.check(self.device)
         with self.running.one_at_a_time:
             return batch_at(self, epoch, step)
+
+    def step_at(self, epoch: int, step: int) -> Step:
+        self.running.check(self.device)
+        with self.running.one_at_a_time:
+            return step_at(self, epoch, step)
 
     # ---- where it stands
 

@@ -106,6 +106,10 @@ class Session(ABC):
         """Return the batch of a step; see :meth:`gpupipe.DataLoader.at`."""
         raise ConfigError(_NO_PLANS)
 
+    def step_at(self, epoch: int, step: int) -> Any:
+        """Return the images, targets and plan of a step, a :class:`gpupipe.loader.any_step.Step`."""
+        raise ConfigError(_NO_PLANS)
+
     @abstractmethod
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next."""

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "errors",
         "printable",
         "global_rng",
+        "html",
         "media",
         "provided",
         "reasons",
@@ -42,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collate", "loader"),
     ("memory",),
     ("parity", "bench"),
-    ("demo",),
+    ("demo", "show"),
     ("cli", "commands"),
     ("__main__",),
 )

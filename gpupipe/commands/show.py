@@ -1,0 +1,84 @@
+"""``gpupipe show`` and ``gpupipe replay``"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..bench.machine import cores
+from ..errors import ConfigError
+from ..loader.dataloader import DataLoader
+from .console import console
+from .inputs import device_type, open_media, open_pipeline, open_targets
+
+__all__ = ["run"]
+
+
+def run(
+    pipeline: str,
+    folder: Path,
+    *,
+    state: Path | None = None,
+    epoch: int | None = None,
+    step: int | None = None,
+    batch_size: int = 16,
+    samples: int,
+    frames: int,
+    stride: int,
+    device: str | None,
+    out: Path,
+    seed: int = 0,
+) -> int:
+    """Write the page. With ``state``, epoch, seed, order and batch size are those of the saved loader, and ``step`` is
+    by default the last one before it was saved."""
+    where, _ = device_type(device)
+    composed = open_pipeline(pipeline)
+    dataset = open_targets(folder) or open_media(folder, frames=frames, stride=stride)
+    dataset.transform = composed
+    common: dict[str, Any] = {"device": where, "num_workers": cores()}
+    if state is None:
+        loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, seed=seed, **common)
+        epoch, step = epoch or 0, step or 0
+    else:
+        saved = _saved(state)
+        size = saved["batch_size"] * saved["world_size"]
+        order = {"sequential": False, "shuffled": True}.get(saved["order"])
+        if order is None:
+            raise ConfigError(f"{state}: its order, {saved['order']!r}, needs the script; call loader.show() in it")
+        loader = DataLoader(dataset, batch_size=size, shuffle=order, drop_last=bool(saved["drop_last"]), **common)
+        loader.load_state_dict({**saved, "batch_size": size, "world_size": 1})
+        epoch = saved["epoch"] if epoch is None else epoch
+        step = max(saved["delivered"] // size - 1, 0) if step is None else step
+    with loader:
+        path = loader.show(out, epoch=epoch, step=step, most=samples)
+    console().print(f"epoch {epoch}, step {step}: {path}", soft_wrap=True)
+    return 0
+
+
+def _saved(path: Path) -> dict[str, Any]:
+    """Return the loader's state in a JSON file, or anywhere in a checkpoint that ``torch.save`` wrote."""
+    import torch
+
+    try:
+        if path.suffix == ".json":
+            content = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as e:
+        raise ConfigError(f"{path}: no JSON file and no checkpoint of torch.save: {str(e).splitlines()[0]}") from None
+    found = list(_states(content))
+    if len(found) != 1:
+        raise ConfigError(f"{path} holds {len(found)} states of loaders; save what loader.state_dict() returns, alone")
+    return found[0]
+
+
+def _states(content: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(content, Mapping):
+        if {"version", "seed", "epoch", "delivered", "batch_size", "world_size", "order"} <= content.keys():
+            yield dict(content)
+        else:
+            for value in content.values():
+                yield from _states(value)

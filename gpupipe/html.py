@@ -1,0 +1,56 @@
+"""Parts of the self-contained HTML pages that commands write, without scripts."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Sequence
+
+from PIL import Image
+
+__all__ = ["document", "embedded", "table"]
+
+_STYLE = """
+body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; max-width: 54rem; margin: 3rem auto;
+  padding: 0 1.25rem; }
+h1 { font-size: 1.75rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
+p { margin: .5rem 0; } .lead { color: #555c6b; }
+.cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
+.card { flex: 1 1 9rem; border: 1px solid #e1e4ea; border-radius: .6rem; padding: .8rem 1rem; }
+.card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: #555c6b;
+  font-size: .88rem; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #e9ebf0; }
+th { color: #555c6b; font-weight: 500; } th:first-child, td:first-child { text-align: left; }
+.facts td { text-align: left; }
+.wide { overflow-x: auto; } .good { color: #3f7a00; } .bad { color: #b91c1c; font-weight: 600; }
+figure { margin: 1rem 0; } figcaption { color: #555c6b; font-size: .88rem; overflow-wrap: anywhere; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15.5rem, 1fr)); gap: 1rem; }
+.grid img { width: 100%; image-rendering: pixelated; border-radius: .3rem; display: block; }
+.grid figure { margin: 0; } pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: .5rem; overflow-x: auto;
+  font-size: .85rem; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #555c6b; }
+"""
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """Return a page with ``parts`` as its body."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def embedded(image: Image.Image) -> str:
+    """Return the image as a URL that holds it."""
+    out = io.BytesIO()
+    image.save(out, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "") -> str:
+    """Return a table of cells that are HTML."""
+    top = "<tr>" + "".join(f"<th>{h}</th>" for h in head) + "</tr>" if head else ""
+    body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table class="{kind}">{top}{body}</table></div>'
