@@ -74,7 +74,7 @@ def from_torch(
         # DALI's threads as well.
         persistent_workers=torch_loader.persistent_workers or None,
         pin_memory_device=torch_loader.pin_memory_device,
-        in_order=getattr(torch_loader, "in_order", True),
+        in_order=torch_loader.in_order,
         device=device,
         engine=engine,
         seed=seed,

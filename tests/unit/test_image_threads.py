@@ -137,6 +137,24 @@ def test_user_code_runs_with_one_thread_of_torch() -> None:
         torch.set_num_threads(before)
 
 
+def test_of_views_only_user_code_runs_in_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: list[str] = []
+
+    def noted(image: Any, ops: Any, *rest: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            here.extend(type(op).__name__ for op in ops)
+        return apply_sample(image, ops, *rest)
+
+    monkeypatch.setattr("gpupipe.engines.host.image_threads.apply_sample", noted)
+    one = T.Compose([T.RandomEqualize(1.0), T.Lambda(lambda image: image)])
+    ops, pool = resolved(T.MultiView([one, T.Compose([T.RandomInvert(1.0)])])), ImageThreads(2)
+    views = pool.start(N, mine(PIXELS), ops).result()
+    pool.close()
+    assert here == ["Call"] * N
+    for i, wanted in enumerate(apply_sample(image, ops, i) for i, image in enumerate(PIXELS)):
+        assert all(np.array_equal(v[i].permute(1, 2, 0), w) for v, w in zip(views, wanted, strict=True))
+
+
 def test_torchs_own_threads_stay_as_many_as_they_were_everywhere_else() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -86,15 +86,16 @@ class Making:
     def __init__(self, count: int, images: Iterable[tuple[Array, Any]], batch: ImageBatch):
         self._batch = batch
         self.has_views, self.rest = batch.has_views, batch.rest
-        head = batch.head
-        first = next((n for n, op in enumerate(head) if not op.sendable), len(head))
-        self._before, self._after = head[:first], head[first:]
+        self._shared, views = _until_user_code(batch.head)
+        branches = views[0].branches if views and isinstance(views[0], Views) else (views,)
+        self._branches = [_until_user_code(branch) for branch in branches]
+        """Ops of each view: those before its first user code, and the rest."""
         self.row = 0
         """Row of the image that user code gets now or got last, or of the image that failed."""
-        self.in_threads = not self._after
+        self.in_threads = not views
         """Whether there is no user code, so that :meth:`result` only waits."""
-        self._made: deque[Future[Any]] = deque([Future() for _ in range(count)] if self._after else [])
-        """Each image as the first user code gets it."""
+        self._made: deque[Future[Any]] = deque([Future() for _ in range(count)] if views else [])
+        """Each image as the first user code of each view gets it."""
         self._unmade = dict(enumerate(self._made))
         self._images, self._count, self._taking = enumerate(images), count, threading.Lock()
         self._cancelled = False
@@ -103,7 +104,7 @@ class Making:
 
     def begin(self, pool: ThreadPoolExecutor, threads: int) -> None:
         self._pool = pool
-        work = self._work_for_user_code if self._after else self._work
+        work = self._work if self.in_threads else self._work_for_user_code
         for _ in range(min(threads, self._count)):
             self._working.append(pool.submit(work))
 
@@ -167,7 +168,9 @@ class Making:
         ((row, (image, _owner)),) = taken
         future = self._unmade.pop(row)
         try:
-            future.set_result(apply_sample(image, self._before, row, self._batch.forms))
+            shared = apply_sample(image, self._shared, row, self._batch.forms)
+            assert not isinstance(shared, tuple)
+            future.set_result([apply_sample(shared, ops, row, self._batch.forms) for ops, _ in self._branches])
         except BaseException as e:
             future.set_exception(e)
             # The error refers to this frame, so storing it in a future would make a reference cycle. The garbage
@@ -186,7 +189,8 @@ class Making:
                     for row in range(len(self._made)):
                         self.row = row
                         # A variable would make a reference cycle of the future and its error.
-                        self._run_user_code(self._made.popleft().result(), self._after, row, 0)
+                        for view, image in enumerate(self._made.popleft().result()):
+                            self._run_user_code(image, self._branches[view][1], row, view)
             while self._working:
                 self._working.popleft().result()
         except BaseException:
@@ -209,3 +213,9 @@ class Making:
     def cancel(self) -> None:
         """Start no other image."""
         self._cancelled = True
+
+
+def _until_user_code(ops: Sequence[Op]) -> tuple[Sequence[Op], Sequence[Op]]:
+    """Return the ops before the first user code, and the rest."""
+    first = next((n for n, op in enumerate(ops) if not op.sendable), len(ops))
+    return ops[:first], ops[first:]
