@@ -185,8 +185,9 @@ def test_windows_depend_on_the_sample_alone() -> None:
 
 
 def test_a_sample_of_the_dataset_is_cropped_by_its_boxes() -> None:
-    image, _ = dataset()[3]
-    assert image.shape == (3, 20, 24)
+    sample = dataset()[3]
+    assert torch.equal(sample["image"][0], sample["mask"]) and sample["mask"].shape == (20, 24)
+    assert sample["boxes"].shape[1] == 4
 
 
 def test_boxes_are_moved_before_they_are_drawn_by_within_containers() -> None:
@@ -221,3 +222,29 @@ def test_images_that_zoom_out_leaves_alone_keep_boxes_outside_of_them() -> None:
     box = np.array([[-5.0, -5, 200, 200]], np.float32)
     kept = [bool((Moves.of([op], i, SIZES[i]).boxes(box) == box).all()) for i in range(40)]
     assert kept == (~op.mask).tolist() and 5 < sum(kept) < 35  # type: ignore[attr-defined]
+
+
+def test_windows_of_files_are_the_same_however_they_are_decoded(tmp_path: Any) -> None:
+    from PIL import Image
+
+    from gpupipe.testing.photos import photograph
+
+    paths = []
+    for k in range(6):
+        paths.append(tmp_path / f"{k}.jpg")
+        Image.fromarray(photograph(200, 260, k)).save(paths[-1], quality=90)
+    boxes = [boxes_of((200, 260), 3, seed=k) for k in range(6)]
+    steps = T.Compose([T.RandomIoUCrop(), T.Resize((24, 30)), T.SanitizeBoundingBoxes(), T.ToTensor()])
+    made = datasets.Columns(datasets.ImageList(paths, transform=steps), {"boxes": targets.Boxes(boxes)})
+    found = []
+    for options in ({}, {"cache": "ram"}, {"scaled": True}, {"scaled": True, "engine": "dali"}):
+        arguments: dict[str, Any] = {"engine": "torch", "shuffle": True, "seed": 1, "device": "cpu", **options}
+        with DataLoader(made, 3, **arguments) as loader:
+            found.append([(images, [one.tolist() for one in kept]) for images, kept in loader])
+    whole, kept, smaller, by_dali = found
+    for epoch in found:
+        assert [boxes for _, boxes in epoch] == [boxes for _, boxes in whole]
+    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(whole, kept, strict=True))
+    # Of images that are decoded in full, the engines' resizes differ by a level.
+    assert all((a - b).abs().max() < 1.01 / 255 for (a, _), (b, _) in zip(smaller, by_dali, strict=True))
+    assert not all(torch.equal(a, b) for (a, _), (b, _) in zip(whole, smaller, strict=True))
