@@ -138,7 +138,7 @@ def _step(rng: np.random.Generator, name: str, size: tuple[int, int], kind: str)
 def _detection(rng: np.random.Generator, name: str, size: tuple[int, int]) -> tuple[list[Step], tuple[int, int]]:
     """The ops of a transform for detection, and torchvision's functions with their numbers."""
     if name == "window of boxes":
-        new = tuple(int(n * rng.uniform(0.3, 1)) for n in size)
+        new = tuple(max(min(n, 10), int(n * rng.uniform(0.3, 1))) for n in size)
         top, left = (int(rng.integers(0, have - want + 1)) for have, want in zip(size, new, strict=True))
         window = {"top": top, "left": left, "height": new[0], "width": new[1]}
         crop = _crop(*window.values(), by_center=True)
