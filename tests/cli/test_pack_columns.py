@@ -197,6 +197,7 @@ def expected(column: Column, value: Any, *, flat: bool) -> Any:
     return plain(value)
 
 
+@pytest.mark.part("target", "kind")
 @pytest.mark.parametrize("target", FORMATS)
 @pytest.mark.parametrize("kind", WRITERS)
 def test_columns_come_back(

@@ -150,6 +150,7 @@ def _all_bytes(sent: bytes) -> list[bytes]:
     return [dataset.fetch(i)[0] for i in range(len(dataset))]
 
 
+@pytest.mark.part("format", "engine")
 def test_bad_samples_are_named(format: Case, engine: str, images: list[bytes], tmp_path: Path) -> None:
     spoiled = list(images)
     spoiled[4], spoiled[9] = images[4][: len(images[4]) // 2], b"this is no image, but quite long"
@@ -239,6 +240,7 @@ def test_bytes_that_were_changed(format: Case, images: list[bytes], tmp_path: Pa
             pass
 
 
+@pytest.mark.part("format", "engine")
 def test_a_file_that_is_cut_while_it_is_open(format: Case, engine: str, images: list[bytes], tmp_path: Path) -> None:
     given = format.write(images, tmp_path)
     dataset: Any = format.open(given, TRAIN)

@@ -94,6 +94,7 @@ SENT = [
 ]
 
 
+@pytest.mark.part("engine", "kind", "place", "sent")
 @pytest.mark.parametrize(("engine", "kind", "place", "sent"), SENT)
 def test_a_signal_ends_everything(
     engine: str, kind: str, place: str, sent: str, warm: Interpreter, numbered: Path, tmp_path: Path, device: str

@@ -133,6 +133,7 @@ def real(steps: list[Any]) -> list[list[int]]:
     return [[i for part, valid in parts for i in seen(part)[:valid]] for parts in steps]
 
 
+@pytest.mark.part("engine", "kind", "before", of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [((2, 4), (1, 8)), ((1, 8), (2, 4)), ((2, 3), (3, 2))])
 def test_resume_on_other_ranks_with_the_same_global_batch(

@@ -61,6 +61,7 @@ def run(dataset: Dataset, where: str, on_error: OnError, batch_size: int = 4) ->
         return got, errors, loader.report()
 
 
+@pytest.mark.part("how", "on_error", of=3)
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 @pytest.mark.parametrize("how", ["truncated", "nearly whole", "missing", "empty", "text"])
 def test_a_file_that_goes_bad_after_the_index_was_made(

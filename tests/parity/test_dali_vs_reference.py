@@ -107,6 +107,7 @@ def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_photos(tmp_path_factory.mktemp("parity"))
 
 
+@pytest.mark.part("name", "graph")
 @pytest.mark.parametrize("name", PIPELINES)
 def test_generated_photographs(name: str, graph: str, photo_folder: Path) -> None:
     dataset = ImageFolder(photo_folder, PIPELINES[name])
