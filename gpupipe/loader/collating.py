@@ -22,6 +22,7 @@ __all__ = ["Collate", "put_in"]
 
 _PAIR = SampleForm((View(0), Rest()))
 _ALONE = SampleForm(View(0))
+_LAST = torch.channels_last
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Collate:
         def picture(view: Tensor | list[Tensor], i: int) -> Tensor:
             if sizes is None or isinstance(view, list):
                 return view[i]
-            return view[i, :, : sizes[i][0], : sizes[i][1]].contiguous()
+            image = view[i : i + 1, :, : sizes[i][0], : sizes[i][1]]
+            return image.contiguous(memory_format=torch.contiguous_format if view.is_contiguous() else _LAST)[0]
 
         def sample(i: int) -> Any:
             if i in by_hand:

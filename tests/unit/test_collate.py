@@ -45,6 +45,14 @@ def test_lists_have_images_masks_and_boxes_of_their_own_size(engine: Any, worker
         assert len(sizes) == 3
 
 
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_images_keep_the_memory_format(engine: Any) -> None:
+    made = datasets.Arrays(IMAGES, transform=T.Compose([*STEPS, T.ToTensor()], memory_format="channels_last"))
+    with DataLoader(made, 9, engine=engine, device="cpu", seed=1, collate_fn=collate.as_lists) as loader:
+        (images,) = next(iter(loader))
+    assert all(image[None].is_contiguous(memory_format=torch.channels_last) for image in images)
+
+
 def test_images_of_one_size_need_no_padding() -> None:
     with DataLoader(dataset(T.Resize((20, 20))), 9, engine="null", collate_fn=collate.as_lists) as loader:
         assert not any(getattr(op, "content", None) is not None for op in loader.plan_at(0, 0).ops)
