@@ -65,8 +65,7 @@ class Fed:
         return scale
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-@pytest.mark.parametrize("format", ["XYXY", "CXCYWH"])
+@pytest.mark.parametrize(("dtype", "format"), [(np.float32, "XYXY"), (np.int64, "CXCYWH")])
 @pytest.mark.parametrize("options", [{}, {"min_scale": 0.1, "sampler_options": [0.1, 0.4, 1.5], "trials": 3}])
 def test_iou_crops_are_torchvisions(monkeypatch: Any, dtype: Any, format: Any, options: Any) -> None:
     ours, theirs = T.RandomIoUCrop(**options), v2.RandomIoUCrop(**options)
