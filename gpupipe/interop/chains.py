@@ -40,10 +40,12 @@ class Chains:
 
     Args:
         held: the script's objects.
+        are_marked: whether something stands in their place while the dataset runs. Otherwise they run, and what they
+            call is recorded.
     """
 
-    def __init__(self, held: list[Any]):
-        self._held = held
+    def __init__(self, held: list[Any], *, are_marked: bool = True):
+        self._held, self.are_marked = held, are_marked
         self._made: dict[tuple[int, ...], tuple[str, Any]] = {}
         """Kind of the results, and how several results are nested, by places."""
         self._first: dict[int, int] = {}

@@ -336,6 +336,10 @@ class Copied(Pending):
     def compute(self) -> Any:
         return self.of.value("clone").clone()
 
+    @property
+    def is_exact(self) -> bool:
+        return self.of.is_exact
+
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         return self.of.output()
 
@@ -352,6 +356,10 @@ class Arranged(Pending):
     def __init__(self, name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]):
         self.run = parts[0].run
         self.name, self.parts, self.arguments = name, parts, arguments
+
+    @property
+    def is_exact(self) -> bool:
+        return all(part.is_exact for part in self.parts)
 
     def compute(self) -> Any:
         return ARRANGEMENTS[self.name].sample([part.value(self.name) for part in self.parts], *self.arguments)
@@ -453,7 +461,13 @@ def written_as(image: Any, transform: Transform) -> Any:
     """Return the result of a transform of gpupipe that stands for a function that the script's own code calls, such as
     ``to_tensor()``; see :func:`written`."""
     run: SampleCall | None = getattr(_here, "run", None)
-    if run is None or (found := _unfinished(run, image)) is None or (place := run.computes.fixed(transform)) is None:
+    if run is None:
+        return NotImplemented
+    found = _unfinished(run, image)
+    if found is None and _is_real(image):  # such as after an operation that no engine knows
+        found = None, None
+    place = None if found is None else run.computes.fixed(transform)
+    if found is None or place is None:
         return NotImplemented
     source, before = found
     return shown(run, source or _source(run, image), before, place)
@@ -471,6 +485,12 @@ def _unfinished(run: SampleCall, image: Any) -> tuple[Source | None, Step | None
     if isinstance(image, Image.Image) and image.mode in ("RGB", "L") and is_unread(image):
         return None, None
     return None
+
+
+def _is_real(image: Any) -> bool:
+    """Return whether it is an image in memory that an engine accepts."""
+    is_pending = isinstance(image, PendingImage) and image.is_open
+    return isinstance(image, Image.Image) and image.mode in ("RGB", "L") and not is_pending
 
 
 def rest_of(place: int, begun: int) -> int | None:

@@ -81,7 +81,7 @@ class Recorded(FromTorch):
         return self._size
 
     def refresh(self) -> None:
-        self._standing, held = standing(self.ds)
+        self._standing, held = standing(self.ds) if self._chains.are_marked else (self.ds, [])
         if not self._chains.are_like(held):  # in this process other transforms surround it, so none can be identified
             self._standing = self.ds
 
@@ -179,6 +179,10 @@ def record(ds: Any) -> Recorded:
     chains = Chains(held)
     with unread():
         made = _recorded(ds, chains)
+        if isinstance(made, UnsupportedError) and made.code == "unlike-samples" and held:
+            # The code may choose among its transforms, so let them run and record what they call.
+            again = _recorded(ds, Chains([], are_marked=False))
+            made = made if isinstance(again, Exception) else again
     if isinstance(made, UnsupportedError) and not held and not chains.has_written:
         raise UnsupportedError(
             "gpupipe does not know what it reads, and it calls no transforms that an engine could do",

@@ -94,7 +94,7 @@ def _on_copies(
     ds: Any, copied: Copy, true: Any, indices: list[int], chains: Chains
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     with Surroundings([ds, *copied.met], indices) as outside:
-        other, held = standing(copied.made)
+        other, held = standing(copied.made) if chains.are_marked else (copied.made, [])
         if not chains.are_like(held):
             raise UnsupportedError(
                 "it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy"

@@ -258,6 +258,24 @@ class Sometimes(Files):
         return TF.to_tensor(image), ids(mask), i
 
 
+class Strong(Files):
+    """Transforms that the dataset holds, each by a draw of its own."""
+
+    def __init__(self, root: Any):
+        super().__init__(root, T.Compose([T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]))
+        self.jitter, self.gray = T.ColorJitter(0.4, 0.4, 0.4), T.RandomGrayscale(1.0)
+        self.blur = T.GaussianBlur(3)
+
+    def __getitem__(self, i: int) -> Any:
+        image, mask = self.image(i).resize((40, 40)), self.mask(i).resize((40, 40), Resampling.NEAREST)
+        for transform in (self.jitter, self.gray, self.blur):
+            if random.random() < 0.5:
+                image = transform(image)
+        if random.random() < 0.5:
+            image, mask = F.hflip(image), F.hflip(mask)
+        return self.transforms(image), ids(mask), i
+
+
 DATASETS: dict[str, Callable[[Any], Any]] = {
     "reference_v1": lambda root: Named(root, REFERENCE),
     "synchronized": Synchronized,
@@ -269,6 +287,7 @@ DATASETS: dict[str, Callable[[Any], Any]] = {
     "detr": lambda root: Detected(root, train=True),
     "built_each_time": lambda root: BuiltEachTime(root, None),
     "slices": lambda root: Slices(root, None),
+    "strong": Strong,
     "sometimes": lambda root: Sometimes(root, None),
 }
 """Makes each dataset, by name, from the folder of the data. All of their draws are their own."""
@@ -339,3 +358,9 @@ def built_each_time(args: Args, DataLoader: Any) -> Epochs:
 def slices(args: Args, DataLoader: Any) -> Epochs:
     """Medical slices: gray images, and masks with a threshold."""
     yield from epochs("slices", args, DataLoader)
+
+
+@script(engine="dali")
+def strong(args: Args, DataLoader: Any) -> Epochs:
+    """UniMatch and other semi-supervised segmentation: strong augmentations by chance, flips for both."""
+    yield from epochs("strong", args, DataLoader)
