@@ -25,6 +25,7 @@ from ..codecs.unread import close_with, is_unread
 from ..datasets.arrangements import ARRANGEMENTS
 from ..datasets.sample_form import kept, tv_image
 from ..errors import TranslationError
+from ..reasons import Reason
 from ..transforms import Transform
 from ..transforms.ops import Crop, Flip, Op
 
@@ -141,7 +142,7 @@ class SampleCall:
     """Names of the operations that asked for values."""
     failure: TranslationError | None = None
     """Why a transform has no translation and was called instead."""
-    hint: str = ""
+    hint: Reason | None = None
     """What a transform was given instead of an image, so that it was called."""
     sources: list[Source] = field(default_factory=list)
     """Images that were given to transforms."""
@@ -153,7 +154,7 @@ class SampleCall:
     def restart(self) -> None:
         """Forget everything, to repeat the call."""
         self.noticed, self.looks, self.sources, self.arrays, self.begun = [], [], [], [], 0
-        self.failure, self.hint = None, ""
+        self.failure, self.hint = None, None
 
 
 class Pending:
@@ -500,7 +501,7 @@ def rest_of(place: int, begun: int) -> int | None:
     return None if run is None else run.computes.rest(place, begun)
 
 
-def called(hint: str) -> None:
+def called(hint: Reason) -> None:
     """Record that a transform is called because it got something other than an image."""
     run: SampleCall | None = getattr(_here, "run", None)
     if run is not None:

@@ -27,6 +27,7 @@ from ..datasets.sample_form import (
     rebuilt,
     with_values,
 )
+from ..reasons import Reason
 from ..transforms.chosen import Chosen
 from ..transforms.compose import Compose
 from .chains import Chains, channels_of
@@ -290,7 +291,8 @@ def made_by_engines(sample: Any) -> Any:
         # An engine draws for the first image of a sample what the targets were moved by.
         lead = next((one for one in leading.values() if one.seed == one.run.seed), None)
         if lead is None:
-            left[0].run.hint = "it transforms another image before the one that masks, boxes or keypoints belong to"
+            why = "it transforms another image before the one that masks, boxes or keypoints belong to"
+            left[0].run.hint = Reason(why, "beside-image")
         left = [step for step in left if lead in step.chain]
     if any(isinstance(one, WrittenStep) for step in left for one in step.chain):
         frame = [one.place for one in left[0].chain if not isinstance(one, WrittenStep)]

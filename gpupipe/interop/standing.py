@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..reasons import Reason
 from . import albumentations
 from .classes import exact_name, known_class
 from .joint import is_joint, joint
@@ -34,9 +35,11 @@ class Standing:
         made: Any = NotImplemented
         if self._of_arrays:
             if given or named.keys() != {"image"}:
-                called(f"it gives {', '.join(named) or 'something unnamed'} to albumentations, and not one image")
+                what = ", ".join(named) or "something unnamed"
+                why = f"it gives {what} to albumentations, which gpupipe replaces only for one image"
+                called(Reason(why, "beside-image"))
             elif not _is_color(named["image"]):
-                called("it gives albumentations something other than an image uint8[H, W, 3]")
+                called(Reason("it gives albumentations something other than an image uint8[H, W, 3]", "own-pixels"))
             else:
                 made = noted_as(TO_ARRAY, self._place, named["image"])
                 made = made if made is NotImplemented else {"image": made}

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..datasets.sample_form import kept, leaves
 from ..errors import GpupipeError
 from ..global_rng import lent, seed_all
-from ..reasons import failure
+from ..reasons import Reason, failure
 from ..signal_handlers import pass_on
 from ..transforms import Compose
 from .chains import Chains, decoded, size_of
@@ -114,6 +114,9 @@ def _judged(
     trials = [_trials(other, indices[0], chains)]
     if chains.is_empty:
         raise UnsupportedError(_NO_IMAGE, "own-pixels")
+    first = trials[0][0]
+    if first.run.hint and not first.shape.slots:  # and the transform that was called instead may change itself
+        raise UnsupportedError(first.run.hint.text, first.run.hint.code)
     after_one = State(other)  # includes what the first sample created
     trials += [_trials(other, index, chains, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices[1:], 1)]
     if any(of_unread(one.sample) for one, _ in trials):
@@ -186,7 +189,7 @@ def _trials(
             except Exception as e:
                 pass_on(e)
                 if run.hint:
-                    raise UnsupportedError(run.hint, "own-pixels") from None
+                    raise UnsupportedError(run.hint.text, run.hint.code) from None
                 raise UnsupportedError(f"sample {index} failed: {failure(e)}", "sample-fails") from None
             if run.failure is not None:
                 raise run.failure
@@ -219,7 +222,8 @@ def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
     shape, modes = kind
     if not shape.slots:
         hints = [trial.run.hint for trial in trials if trial.run.hint]
-        raise UnsupportedError(hints[0] if hints else _NO_IMAGE, "own-pixels")
+        hint = hints[0] if hints else Reason(_NO_IMAGE, "own-pixels")
+        raise UnsupportedError(hint.text, hint.code)
     if 2 * count <= len(trials):
         several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
         raise UnsupportedError(

@@ -24,7 +24,7 @@ __all__ = ["affine_grid", "displacements", "identity_grid", "perspective_grid"]
 @form(ops.Warp)
 def warp(image: Picture, op: ops.Warp, i: int) -> Picture:
     if op.turns[i] >= 0:  # no interpolation
-        return np.rot90(array(image), int(op.turns[i]))
+        return np.ascontiguousarray(np.rot90(array(image), int(op.turns[i])))
     size = int(op.height[i]), int(op.width[i])
     if op.kind == "pil":
         a, b, left, c, d, top = op.matrix[i].tolist()

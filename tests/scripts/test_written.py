@@ -15,8 +15,8 @@ pytest.importorskip("torchvision")
 
 from PIL import Image, ImageDraw
 from torch.utils.data import default_collate
-from torchvision import transforms as T
-from torchvision.transforms import functional as F
+from torchvision import transforms as T, tv_tensors
+from torchvision.transforms import functional as F, v2
 
 from gpupipe import DataLoader, FallbackWarning
 from gpupipe.global_rng import lent, seed_all
@@ -152,6 +152,42 @@ def test_code_that_looks_or_writes_sees_the_image(kind: type, tree: Path) -> Non
             check(ds, loader, default_collate)
         else:
             assert kind is not Repeats
+
+
+JOINT = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.uint8)])
+
+
+class Beside(Files):
+    """A mask of the numbers of pixels, and another image that is transformed first, or returned first, or both."""
+
+    def __init__(self, root: Any, way: str):
+        super().__init__(root, JOINT)
+        self.way, self.other = way, T.Compose([T.RandomCrop(24), T.PILToTensor()])
+
+    def pixels(self, i: int) -> Any:
+        return self.image(i).convert("RGB")
+
+    def __getitem__(self, i: int) -> Any:
+        image = self.pixels(i)
+        numbers = torch.arange(image.width * image.height, dtype=torch.int32).view(image.height, image.width)
+        second = self.image(i - 1) if "gray" not in self.way else self.image(i - 1).convert("L")
+        if "before" in self.way:
+            second = self.other(second)
+        image, mask = self.transforms(image, tv_tensors.Mask(numbers))
+        if "after" in self.way:
+            second = self.other(second)
+        return (second, image, mask, i) if "first" in self.way else (image, second, mask, i)
+
+
+@pytest.mark.parametrize("way", ["before", "after", "before, first", "after, first", "gray, before, first"])
+@pytest.mark.filterwarnings("ignore::gpupipe.GpupipeWarning")
+def test_targets_follow_the_image_that_they_belong_to(way: str, tree: Path) -> None:
+    ds = Beside(tree, way)
+    with DataLoader(ds, BATCH, seed=SEED) as loader:
+        for *images, masks, numbers in loader:
+            for image, mask, i in zip(images["first" in way], masks, numbers.tolist(), strict=True):
+                pixels = torch.from_numpy(np.array(ds.pixels(i))).view(-1, 3)
+                assert torch.equal(pixels[mask.long()].permute(2, 0, 1), image)
 
 
 def test_draws_of_a_generator_of_its_own_stay_with_torch(tree: Path) -> None:
