@@ -28,6 +28,7 @@ from gpupipe.engines.torch import Torch
 from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
+from gpupipe.kernels.geometry import joined_crops
 from gpupipe.pipelines import imagenet
 from gpupipe.planning.epoch import resolve_plan
 from gpupipe.reading.setup import Setup
@@ -455,3 +456,21 @@ def test_null_engine_echoes_plans() -> None:
     run.close()
     with pytest.raises(StopIteration):
         next(run)
+
+
+def test_joined_crops_are_the_crops_one_after_another() -> None:
+    rng = np.random.default_rng(0)
+    image, joined = rng.integers(0, 256, (40, 50, 3), np.uint8), 0
+    for _ in range(60):
+        size, crops = (40, 50), []
+        for _ in range(3):
+            padded = bool(rng.integers(2))
+            new = [int(rng.integers(5, n + 1 + 9 * padded)) for n in size]
+            starts = [int(rng.integers(-5 * padded, max(n - m, 0) + 1)) for n, m in zip(size, new, strict=True)]
+            numbers = [np.array([n], np.int32) for n in (*starts, *new)]
+            crops.append(Crop(*numbers, padded=padded, fill=(float(rng.integers(256)),)))
+            size = (new[0], new[1])
+        made = joined_crops(crops)
+        joined += len(crops) - len(made)
+        np.testing.assert_array_equal(apply_sample(image, made, 0), apply_sample(image, crops, 0))
+    assert joined > 20
