@@ -16,7 +16,7 @@ import torch
 from jpegs import pillow_jpeg, sliceable_pillow_jpeg
 from support import SEED, Case, identical, images_of, plans_of, seen
 
-from gpupipe import DataLoader, SampleError, transforms as T
+from gpupipe import DataLoader, SampleError, collate, transforms as T
 from gpupipe.datasets import Dataset, ImageFolder, ImageList
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
@@ -169,6 +169,19 @@ def test_neighbors_in_the_batch(large: Path, measured: Callable[..., None], wher
     difference_ = (small.int() - other.int()).abs()
     measured("gpu/gpu, other batches", max=int(difference_.max()), mean=float(difference_.float().mean()))
     assert difference_.float().mean() < 1.5
+
+
+def test_images_of_different_sizes_arrive_on_the_device_without_padding(large: Path, where: str) -> None:
+    made = ImageFolder(large, T.Compose([T.RandomShortestSize([60, 90, 120]), T.RandomHorizontalFlip(), T.ToTensor()]))
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "num_workers": 2, "seed": SEED, "device": where}
+    found = []
+    for engine in ("dali", "torch"):
+        with DataLoader(made, engine=engine, collate_fn=collate.as_lists, **options) as loader:
+            found.append([image for images, _ in loader for image in images])
+    assert len({image.shape for image in found[0]}) >= 3
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.device.type == where and ours.shape == theirs.shape and ours.is_contiguous()
+        assert (ours - theirs).abs().mean() < 4 / 255
 
 
 def test_resume_gives_the_same_bits(numbered: Path, measured: Callable[..., None], where: str) -> None:
