@@ -28,7 +28,7 @@ def run_pytest(warm: Interpreter, *arguments: object, env: dict[str, str], cwd: 
 
 def run_gpu_tests(warm: Interpreter, folder: Path, require: str | None) -> str:
     """What pytest says of two tests on a machine without a GPU: one for every device, one that is marked."""
-    for name in ("conftest.py", "interpreter.py"):
+    for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
         shutil.copy(TESTS / name, folder / name)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs a CUDA device\n")
     (folder / "test_tiny.py").write_text(
@@ -58,7 +58,7 @@ def test_a_required_gpu_makes_them_fail(warm: Interpreter, tmp_path: Path) -> No
 
 
 def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path) -> None:
-    for name in ("conftest.py", "interpreter.py"):
+    for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
         shutil.copy(TESTS / name, tmp_path / name)
     (tmp_path / "test_three.py").write_text("".join(f"def test_{n}(): pass\n" for n in "abc"))
     for seconds, said in (("0", "1 passed"), ("60", "3 passed")):
