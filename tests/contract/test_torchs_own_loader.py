@@ -185,7 +185,7 @@ def test_one_warning_says_every_reason() -> None:
     assert [reason.code for reason in one.message.reasons] == ["own-pixels", "in-order"]
     for part in (
         "runs on torch's own loader",
-        "(1) let the",
+        "(1) give images",
         "because Pairs: ",
         "(2) leave in_order=False out",
     ):
