@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import _pytree
 
-from ..codecs.unread import close_with, is_unread
+from ..codecs.unread import close_with, is_unread, sendable
 from ..datasets.arrangements import ARRANGEMENTS
 from ..datasets.sample_form import kept, tv_image
 from ..errors import TranslationError
@@ -151,6 +151,11 @@ class SampleCall:
     begun: int = 0
     """Number of sequences of draws that have started."""
 
+    def forget_given(self) -> None:
+        """Forget the objects that the script opened, so that their files can be closed."""
+        for source in self.sources:
+            source.given = None
+
     def restart(self) -> None:
         """Forget everything, to repeat the call."""
         self.noticed, self.looks, self.sources, self.arrays, self.begun = [], [], [], [], 0
@@ -195,9 +200,15 @@ class Pending:
 
 @dataclass(eq=False)
 class Source:
-    """An image as the script opened it: a PIL image, an array u8[H, W, C] or a tensor u8[C, H, W]."""
+    """An image as the script opened it: a PIL image, an array u8[H, W, C] or a tensor u8[C, H, W].
+
+    Args:
+        image: the image. One that the script may close before it is read is one that opens its file again.
+        given: the script's object.
+    """
 
     image: Any
+    given: Any = None
 
     def __post_init__(self) -> None:
         self._version = self._now
@@ -434,7 +445,9 @@ def unread_tensor(array: Any) -> Any:
     return NotImplemented if made is None else _tensor(made)
 
 
-def written(image: Any, op: Callable[[int, int], Op | None], act: Callable[[Any], Any]) -> Any:
+def written(
+    image: Any, op: Callable[[int, int], Op | None], act: Callable[[Any], Any], *, keeps_info: bool = False
+) -> Any:
     """Return the result of an operation that the script's own code calls.
 
     Returns ``NotImplemented`` if the operation has to be done now.
@@ -443,6 +456,7 @@ def written(image: Any, op: Callable[[int, int], Op | None], act: Callable[[Any]
         image: a pending result, or a PIL image in mode RGB or L that is not read yet.
         op: returns the op with one row for an image of (height, width).
         act: does the operation.
+        keeps_info: whether the result has the ``info`` of the image.
     """
     run: SampleCall | None = getattr(_here, "run", None)
     if run is None or (found := _unfinished(run, image)) is None:
@@ -455,7 +469,11 @@ def written(image: Any, op: Callable[[int, int], Op | None], act: Callable[[Any]
         return NotImplemented
     step = WrittenStep(run, source or _source(run, image), before, made, place[0])
     step.act, step.row = act, place[1]
-    return PendingImage(step) if step.kind == "pil" else _tensor(step)
+    if step.kind != "pil":
+        return _tensor(step)
+    result = PendingImage(step)
+    result.info = image.info.copy() if keeps_info else {}
+    return result
 
 
 def written_as(image: Any, transform: Transform) -> Any:
@@ -522,9 +540,9 @@ def pending_step(made: Any) -> Step | None:
 
 
 def _source(run: SampleCall, image: Any) -> Source:
-    source = next((known for known in run.sources if known.image is image), None)
+    source = next((known for known in run.sources if known.given is image), None)
     if source is None:
-        run.sources.append(source := Source(image))
+        run.sources.append(source := Source(sendable(image), image))
         close_with(image)
     return source
 

@@ -423,6 +423,7 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool) -> Any:
                 run.restart()
         if not is_whole:
             sample = ds[index]
+        run.forget_given()
     with unread():  # it keeps files open that the rest of the sample needs
         return made_by_engines(sample)
 

@@ -159,7 +159,7 @@ _METHODS: dict[str, Callable[..., Op | None]] = {
 }
 
 
-def _known(read: Callable[..., Op | None]) -> Callable[[Any], Any]:
+def _known(read: Callable[..., Op | None], *, keeps_info: bool) -> Callable[[Any], Any]:
     """Return what makes the replacement of a function whose first argument is an image."""
 
     def make(really: Any) -> Any:
@@ -170,8 +170,9 @@ def _known(read: Callable[..., Op | None]) -> Callable[[Any], Any]:
             if _is_here():
                 made = written(
                     image,
-                    lambda height, width: read(height, width, *args, **kwargs),
+                    lambda height, width: _tried(read, height, width, *args, **kwargs),
                     lambda value: really(value, *args, **kwargs),
+                    keeps_info=keeps_info,
                 )
                 if made is not NotImplemented:
                     return made
@@ -180,6 +181,14 @@ def _known(read: Callable[..., Op | None]) -> Callable[[Any], Any]:
         return call
 
     return make
+
+
+def _tried(read: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return ``None`` for arguments that nothing here understands. The function itself will say what it thinks."""
+    try:
+        return read(*args, **kwargs)
+    except Exception:
+        return None
 
 
 # ---- enhancers
@@ -229,7 +238,7 @@ def _fixed(read: Callable[..., ours.Transform | None]) -> Callable[[Any], Any]:
             return really
 
         def call(image: Any, *args: Any, **kwargs: Any) -> Any:
-            transform = read(image, *args, **kwargs) if _is_here() else None
+            transform = _tried(read, image, *args, **kwargs) if _is_here() else None
             made = NotImplemented if transform is None else written_as(image, transform)
             return really(image, *args, **kwargs) if made is NotImplemented else made
 
@@ -274,7 +283,7 @@ def _makers() -> list[Maker]:
     return makers
 
 
-_OF_METHODS = {name: _known(read) for name, read in _METHODS.items()}
-_OF_EXPAND = _known(_expand)
+_OF_METHODS = {name: _known(read, keeps_info=True) for name, read in _METHODS.items()}
+_OF_EXPAND = _known(_expand, keeps_info=False)
 _OF_FUNCTIONS = {name: _fixed(read) for name, read in _FUNCTIONS.items()}
 _CALLS = Swapped(_makers, _is_here)

@@ -66,7 +66,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tree(tmp_path_factory.mktemp("written"))
 
 
-@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize("engine", ["dali", pytest.param("torch", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_value_is_what_the_code_makes(name: str, engine: str, tree: Path) -> None:
     ds = DATASETS[name](tree)
@@ -143,7 +143,20 @@ class Counts(Pair):
         return F.vflip(image) if self.random.random() < 0.5 else image
 
 
-@pytest.mark.parametrize("kind", [Draws, Decides, Copies, Thumbnails, Repeats])
+class Closes(Pair):
+    """It closes its files before anything is decoded."""
+
+    def image(self, i: int) -> Image.Image:
+        path = self.root / "images" / f"{self.names[i]}.jpg"
+        if i % 2:
+            with Image.open(path) as opened:
+                return opened.resize((48, 44)) if opened.mode == "RGB" else opened.convert("RGB")
+        with open(path, "rb") as file:
+            image = Image.open(file)
+            return image.resize((48, 44)) if image.mode == "RGB" else image.convert("RGB")
+
+
+@pytest.mark.parametrize("kind", [Draws, Decides, Copies, Thumbnails, Repeats, Closes])
 @pytest.mark.filterwarnings("ignore::gpupipe.GpupipeWarning")
 def test_code_that_looks_or_writes_sees_the_image(kind: type, tree: Path) -> None:
     ds = kind(tree, None)
@@ -151,7 +164,7 @@ def test_code_that_looks_or_writes_sees_the_image(kind: type, tree: Path) -> Non
         if "engine: dali" in repr(loader):
             check(ds, loader, default_collate)
         else:
-            assert kind is not Repeats
+            assert kind not in (Repeats, Closes)
 
 
 JOINT = v2.Compose([v2.RandomCrop(24), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.uint8)])
