@@ -255,7 +255,7 @@ def landmarks(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("Aligned",))
+@script(engine="dali")
 def pix2pix(args: Args, DataLoader: Any) -> Epochs:
     """junyanz/pytorch-CycleGAN-and-pix2pix: both halves of one file cropped and flipped alike, in a dict with paths."""
 

@@ -39,7 +39,7 @@ class Segments(Dataset[Any]):
         return self.transform(images), int(label)
 
 
-@script(engine="torch", because=("Segments",))
+@script(engine="dali")
 def temporal_segments(args: Args, DataLoader: Any) -> Epochs:
     """yjxiong/tsn-pytorch: one crop and one flip for all frames of a video, stacked along the channels."""
 

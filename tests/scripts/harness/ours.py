@@ -44,7 +44,9 @@ class Promise:
             apart = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
             return [f"they must be equal, and differ by up to {apart.max():.4g} in {(apart > 0).mean():.2%} of values"]
         factor = np.asarray(self.factor)
-        if factor.size not in (1, got.shape[-3]):
+        if got.shape[-3] % factor.size == 0:  # images may be stacked along their channels
+            factor = np.tile(factor, got.shape[-3] // factor.size)
+        else:
             return [f"the pipeline has {factor.size} channels, the batch {got.shape[-3]}"]
         apart = np.abs(got.astype(np.float64) - wanted.astype(np.float64)) * factor[:, None, None]
         height, width = apart.shape[-2:]
