@@ -23,7 +23,7 @@ from ..transforms.compose import Resolved
 from ..transforms.ops import Op
 from ..transforms.ops.op import F64
 from ..transforms.transform import Images
-from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, WRITTEN, Stage, Step, WrittenStep
+from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, WRITTEN, Stage, Step, WrittenStep, running
 from .same_names import UnsupportedError
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
@@ -83,7 +83,9 @@ class Chains:
     def translated(self, places: tuple[int, ...], channels: int = 3) -> Translated:
         """Return the translation of a chain. Raises :class:`~gpupipe.errors.TranslationError`."""
         if (places, channels) not in self._known:
-            self._known[places, channels] = translation([*map(self._object, places)], channels=channels, joint=True)
+            with running(None):  # which tries functions of the script on images of its own
+                found = translation([*map(self._object, places)], channels=channels, joint=True)
+            self._known[places, channels] = found
         return self._known[places, channels]
 
     def may_draw(self) -> bool:

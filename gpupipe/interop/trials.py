@@ -41,7 +41,7 @@ _TRIED = 8
 _TRUE = 3
 """Number of samples that the script's own transforms also make."""
 _BRANCHES = range(100, 116)
-"""Seeds of further attempts at a sample whose code chooses operations."""
+"""Seeds of further attempts at samples whose code chooses operations."""
 _MORE = range(200, 210)
 """Seeds of further attempts if the first two agree by chance, such as in a number of boxes that is random."""
 
@@ -129,7 +129,9 @@ def _judged(
         raise UnsupportedError(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
     found = [one for both in trials for one in both]
     if chains.has_written:  # code that branches calls operations that few samples show
-        found += _trials(other, indices[0], chains, arrays=trials[0][0].arrays, attempts=_BRANCHES)
+        for n, attempt in enumerate(_BRANCHES):
+            index = indices[n % len(indices)]
+            found += _trials(other, index, chains, arrays=trials[0][0].arrays, attempts=(attempt,))
     chains.complete()
     shape, example = _common(found, chains)
     pipeline = shape.pipeline(chains).pipeline
