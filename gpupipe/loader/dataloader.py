@@ -167,10 +167,11 @@ class DataLoader(TorchLoader[Any]):
         vars(self).update(given)
         self._session = session
         self._DataLoader__multiprocessing_context = a.multiprocessing_context
-        self.collate_fn = CollateOfLoader() if a.collate_fn is None else a.collate_fn
         self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
         self.batch_size, self.drop_last = session.batch_size, session.drop_last
         self.sampler, self.batch_sampler = session.sampler, session.batch_sampler
+        batches = getattr(self.batch_sampler, "sampler", None)
+        self.collate_fn = CollateOfLoader(batches) if a.collate_fn is None else a.collate_fn
         vars(self)["_set_before"] = {name: getattr(self, name) for name in _SETTABLE}
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None

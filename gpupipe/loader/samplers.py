@@ -32,7 +32,7 @@ class OwnSampler:
 
     _position: Position
     for_batches = False
-    _warned = False
+    has_warned = False
     _begun: tuple[int, int] | None = None
     """Seed and epoch of the gpupipe loader that iterates over ``loader.batch_sampler``."""
     _passes = 0
@@ -69,8 +69,8 @@ class OwnSampler:
                 "these batches already belong to this rank, and a loader built from them would divide them again: "
                 "iterate over the gpupipe loader itself, and resume in the middle of an epoch with load_state_dict()"
             )
-        if self._begun is None and not self._warned:
-            self._warned = True
+        if self._begun is None and not self.has_warned:
+            self.has_warned = True
             text = "a torch DataLoader that is built from these batches loads them itself, without gpupipe"
             warn("something reads loader.batch_sampler", [Reason(text, "batches-read-outside")])
         later, self._passes = self._passes, self._passes + 1

@@ -33,14 +33,20 @@ def is_read_by_torchs_loader() -> bool:
 class CollateOfLoader:
     """``default_collate``, as the attribute ``collate_fn`` of a loader of gpupipe.
 
-    Frameworks that build a torch DataLoader from the attributes of a loader pass it on. Then it warns once.
+    Frameworks that build a torch DataLoader from the attributes of a loader pass it on. Then it warns once, unless the
+    loader's ``sampler``, which they may pass on too, has done so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sampler: Any = None):
+        self._sampler = sampler
         self._has_warned = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CollateOfLoader, ()  # a worker that is spawned needs no sampler
+
     def __call__(self, samples: list[Any]) -> Any:
-        if not self._has_warned and is_read_by_torchs_loader():
+        has_warned = self._has_warned or getattr(self._sampler, "has_warned", False)
+        if not has_warned and is_read_by_torchs_loader():
             self._has_warned = True
             text = "it was built from the attributes of that loader, and lacks its engine, its order and its state"
             warn("torch's DataLoader reads the dataset of a gpupipe loader", [Reason(text, "rebuilt")])
