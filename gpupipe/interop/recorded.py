@@ -93,7 +93,7 @@ class Recorded(FromTorch):
         at = drawing() or _ALONE
         run = SampleCall(self._chains, at.seed, at.epoch, at.key)
         try:
-            sample = read(self._standing, index, run, arrays=self._arrays)
+            sample = read(self._standing, index, run, arrays=self._arrays, calls=self._chains.has_written)
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
                 if media is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import reduce
@@ -406,13 +406,14 @@ def _pendings_of(part: Any) -> Iterator[Pending]:
     return inner(_pending(part))
 
 
-def read(ds: Any, index: int, run: SampleCall, *, arrays: bool) -> Any:
+def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = True) -> Any:
     """Return ``ds[index]`` with pending results of transforms.
 
     Args:
         arrays: use unread arrays of images, if all of them go to transforms and no other code reads them.
+        calls: record operations that the script's own code calls with numbers.
     """
-    with unread(), running(run), recording_calls():
+    with unread(), running(run), recording_calls() if calls else nullcontext():
         sample, is_whole = None, False
         if arrays:
             with suppress(Exception), unread_arrays() as made:
