@@ -47,6 +47,7 @@ ADVICE = {
     "replaced-function": "do not replace the library's methods and functions",
     "sample-fails": "make sure that every sample can be read",
     "single-samples": "use batch_size=1",
+    "small-images": 'leave it so, or pass engine="dali" for what only gpupipe has, such as an exact resume',
     "stream": "use a dataset with __len__ and __getitem__",
     "target-transform": "give one integer per sample as its label, and the same one each time",
     "transform-argument": "give the transform arguments that gpupipe supports",

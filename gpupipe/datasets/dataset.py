@@ -48,6 +48,9 @@ class Dataset(ABC):
     """For clips: whether frames are rotated as their file requests."""
     transform: Compose
     form: SampleForm | None = None
+    small_pixels: tuple[int, ...] | None = None
+    """(height, width) of images that user code makes in memory, if they are so small that torch's loader is as fast on
+    a CPU."""
     """Structure of a batch, if it is not ``[images, target]``."""
 
     keeps_targets: bool = False

@@ -36,6 +36,10 @@ _ALONE = Drawing(0, 0, 0)
 """Key of a sample that is read without a plan."""
 
 
+_SMALL = 32 * 32
+"""Pixels of an image in memory that costs less to transform than to record."""
+
+
 class Recorded(FromTorch):
     """A script's dataset whose transforms an engine does.
 
@@ -52,7 +56,8 @@ class Recorded(FromTorch):
     makes_by_hand = True
 
     def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains, size: tuple[int, int] | None):
-        _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
+        media, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
+        self.small_pixels = media.shape[:2] if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL else None
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         super().__init__(ds, "pil", found.pipeline, Limits(exif=upright))
         self.form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))

@@ -134,6 +134,11 @@ class Arguments:
         given = {"epoch_length": self.epoch_length, "infinite": self.infinite or None, "exclude": self.exclude}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def needs_gpupipe(self) -> bool:
+        """Whether torch's loader lacks an option that is given."""
+        return bool(self.schedule) or self.on_error != "raise" or self.max_bad is not None
+
     def changed(self, **values: Any) -> Arguments:
         """Return a checked copy with other values."""
         other = copy(self)

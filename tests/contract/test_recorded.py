@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from own_datasets import EVAL, Photos
 from PIL import Image, ImageFile
-from support import BATCH, SIZES, N
+from support import BATCH, SIZES, N, warned
 from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
 
@@ -299,3 +300,29 @@ def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered:
     with DataLoader(Photos(numbered, views), N, engine=engine, device="cpu") as loader:
         (one, two), _ = next(iter(loader))
     assert all(inverted(two, one))
+
+
+class Tiny(data.Dataset[Any]):
+    """A script's own, with its images in one array."""
+
+    def __init__(self, size: int):
+        self.images = np.random.default_rng(0).integers(0, 256, (12, size, size, 3), np.uint8)
+        self.transform = tvt.Compose([tvt.RandomCrop(8), tvt.ToTensor()])
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(Image.fromarray(self.images[i])), i
+
+
+@pytest.mark.parametrize(("size", "options", "taken"), [
+    (32, {}, "torch"), (33, {}, "dali"), (32, {"exclude": [1]}, "dali"), (32, {"on_error": "skip"}, "dali"),
+])  # fmt: skip
+def test_torchs_loader_takes_small_images_in_memory(size: int, options: dict[str, Any], taken: str) -> None:
+    with warned() as told, DataLoader(Tiny(size), 4, device="cpu", **options) as loader:
+        assert isinstance(loader._session, NativeSession) == (taken == "dali")
+        assert len(list(loader)) == 3
+    assert ["#small-images" in text for text in told] == ([True] if taken == "torch" else [])
+    with DataLoader(Tiny(size), 4, device="cpu", engine="dali") as loader:
+        assert loader.engine == "dali"

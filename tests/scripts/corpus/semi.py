@@ -212,7 +212,7 @@ def pseudo_labels(args: Args, DataLoader: Any) -> Epochs:
     yield loader
 
 
-@script(engine="dali")
+@script(engine="torch", because=("32 x 32 pixels",))
 def noisy_labels(args: Args, DataLoader: Any) -> Epochs:
     """Co-teaching and label correction: targets are rewritten after an epoch, an index comes with each sample."""
 
