@@ -14,10 +14,11 @@ import random
 import shutil
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -61,13 +62,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
+CONTRACT = Path(__file__).parent / "contract"
+MANY = 10
+"""Variants of a test of the contract, by engine and kind of data, of which ``make test`` runs half, chosen by their
+names."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    variants = Counter(
+        item.function for item in items if isinstance(item, pytest.Function) and CONTRACT in item.path.parents
+    )
     numbers: defaultdict[tuple[Any, str], dict[int, int]] = defaultdict(dict)  # of the values of each axis
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
         part = item.get_closest_marker("part")
-        if part is not None and isinstance(item, pytest.Function):
+        if not isinstance(item, pytest.Function):
+            continue
+        if part is None and variants[item.function] >= MANY and crc32(item.name.encode()) % 2:
+            item.add_marker(pytest.mark.thorough)
+        if part is not None:
             # A chessboard of n colours: each value meets one in n of the values of every other axis.
             values = [(item.function, axis, id(item.callspec.params[axis])) for axis in part.args]
             place = sum(numbers[value[:2]].setdefault(value[2], len(numbers[value[:2]])) for value in values)

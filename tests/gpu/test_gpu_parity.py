@@ -220,7 +220,7 @@ def test_a_script_that_allows_tf32_gets_the_same_pixels(name: str, where: str) -
 # ---- last, because there are hundreds of them, and benchmarks/gpu_parity.py measures the same
 
 
-@pytest.mark.part("kind", "name", of=4)
+@pytest.mark.part("kind", "name", of=8)
 @pytest.mark.parametrize("kind", parity.INPUTS)
 @pytest.mark.parametrize("name", [*parity.CASES, *parity.RECIPES])
 def test_every_transform_and_recipe_on_pixels(
