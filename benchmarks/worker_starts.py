@@ -4,8 +4,8 @@ Threads decode with DALI, multiply with torch, and read with h5py, Arrow and obs
 of one short epoch start two workers each: gpupipe's reference engine, gpupipe's loader of a script's Dataset, and
 torch's own loader through gpupipe, in turns. Some are left in the middle, in a cycle that the garbage collector has to
 find. A start counts as slow after ``--slow`` seconds, and as a hang if its workers had to be replaced, or it took
-longer than ``--limit``; then the run ends. Last, a deadlock is planted, a lock that another thread holds over the fork,
-and the seconds until its batch came are measured, with ``--patience`` in the place of a minute.
+longer than ``--limit``; then the run ends. Last, a deadlock is planted: another thread holds a lock over the fork. The
+benchmark measures the seconds until the batch comes, with ``--patience`` in place of a minute.
 
 Prediction: no hangs, and some workers replaced, fewer than one start in a thousand.
 """

@@ -13,7 +13,7 @@ from ..parity.compare import Comparison, compare
 from ..parity.drawing import sheet
 from ..printable import printable
 from .console import console, quantity
-from .inputs import device_type, open_media, open_pipeline, open_targets
+from .inputs import device_type, open_pipeline, open_samples
 
 __all__ = ["print_comparison", "run"]
 
@@ -35,7 +35,7 @@ def run(
     if out is not None:
         _make_room(out)
     composed = open_pipeline(pipeline)
-    dataset = open_targets(folder) or open_media(folder, frames=frames, stride=stride)
+    dataset = open_samples(folder, frames=frames, stride=stride)
     one = dataset.medium.picture
     screen = console()
     with screen.status("comparing") as status:

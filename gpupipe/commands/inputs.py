@@ -27,7 +27,7 @@ from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
 
-__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_targets", "open_videos"]
+__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_samples", "open_videos"]
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
@@ -68,7 +68,12 @@ def open_media(
         return videos
 
 
-def open_targets(path: Path) -> EncodedImages | None:
+def open_samples(path: Path, *, frames: int, stride: int) -> EncodedImages | VideoFiles:
+    """Open images with masks or boxes if the folder has a layout of such, otherwise as :func:`open_media` does."""
+    return _open_targets(path) or open_media(path, frames=frames, stride=stride)
+
+
+def _open_targets(path: Path) -> EncodedImages | None:
     """Open a folder in the layout of COCO (``annotations/instances_NAME.json`` beside ``NAME``), of VOC
     (``VOCdevkit``), or with ``images`` and ``masks``; ``None`` for any other."""
     path = path.expanduser()

@@ -12,7 +12,7 @@ from ..bench.machine import cores
 from ..errors import ConfigError
 from ..loader.dataloader import DataLoader
 from .console import console
-from .inputs import device_type, open_media, open_pipeline, open_targets
+from .inputs import device_type, open_pipeline, open_samples
 
 __all__ = ["run"]
 
@@ -36,7 +36,7 @@ def run(
     by default the last one before it was saved."""
     where, _ = device_type(device)
     composed = open_pipeline(pipeline)
-    dataset = open_targets(folder) or open_media(folder, frames=frames, stride=stride)
+    dataset = open_samples(folder, frames=frames, stride=stride)
     dataset.transform = composed
     common: dict[str, Any] = {"device": where, "num_workers": cores()}
     if state is None:

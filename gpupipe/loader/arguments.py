@@ -135,9 +135,11 @@ class Arguments:
         return {name: value for name, value in given.items() if value is not None}
 
     @property
-    def needs_gpupipe(self) -> bool:
-        """Whether torch's loader lacks an option that is given."""
-        return bool(self.schedule) or self.on_error != "raise" or self.max_bad is not None
+    def not_in_torch(self) -> dict[str, Any]:
+        """Return the given arguments about samples and their order that torch's loader lacks."""
+        by_blocks = self.shuffle if isinstance(self.shuffle, BlockShuffle) else None
+        ours = ("on_error", self.on_error, "raise"), ("max_bad", self.max_bad, None), ("shuffle", by_blocks, None)
+        return {name: value for name, value, default in ours if value != default} | self.schedule
 
     def changed(self, **values: Any) -> Arguments:
         """Return a checked copy with other values."""

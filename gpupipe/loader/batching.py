@@ -17,7 +17,7 @@ from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sa
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
-from ..planning.schedules import ENDLESS, Stretched, without
+from ..planning.schedules import ENDLESS, Stretched, Without
 from ..types import Shard
 from .arguments import Arguments, Shuffling, check_integer, length_of
 
@@ -131,7 +131,7 @@ def _own(dataset: Dataset, shuffle: Shuffling, exclude: Any = None) -> SamplerPl
     if exclude is not None and len(excluded := _excluded(exclude, n)):
         plan = _counted(dataset, shuffle, n - len(excluded), excluded)
         name = f"{plan.name}, without {len(excluded):,} samples ({crc32(excluded.tobytes()):08x})"
-        return SamplerPlan.of(name, n - len(excluded), without(excluded, plan.order))
+        return SamplerPlan.of(name, n - len(excluded), partial(Without, plan.order, excluded))
     return _counted(dataset, shuffle, n)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..datasets.sample_form import Rest, SampleForm, View
 from ..engines.staging import map_tensors
 from ..global_rng import lent, seed_all
-from ..reading.targets import rows_of
+from ..reading.targets import targets_by_sample
 from ..rng import stream
 from ..transforms.ops import Crop
 from ..types import ByHand, Plan
@@ -51,7 +51,7 @@ class Collate:
         device = torch.device("cpu") if images is None else views[0][0].device
         count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
-        targets = None if images is None else rows_of(target, count, form)
+        targets = None if images is None else targets_by_sample(target, count, form)
 
         # An engine may have left out the padding of images of different sizes.
         padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)

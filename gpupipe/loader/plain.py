@@ -85,11 +85,7 @@ class PlainSession(Session):
     def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...]):
         super().__init__(arguments)
         self.reasons = reasons
-        a = arguments
-        by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
-        ours = ("on_error", a.on_error, "raise"), ("max_bad", a.max_bad, None), ("shuffle", by_blocks, None)
-        given = {name: value for name, value, default in ours if value != default} | a.schedule
-        for name, value in given.items():
+        for name, value in arguments.not_in_torch.items():
             raise ConfigError(
                 f"{name}={short_repr(value)}: torch's own loader does not have this option, but has to run this "
                 f"dataset, because {'; '.join(why.text for why in reasons)}. Leave it out, or give the files to "

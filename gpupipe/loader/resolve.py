@@ -102,7 +102,7 @@ def resolve(a: Arguments) -> Resolved:
         text = "its samples hold images before their transforms, which torch's default_collate rejects"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
-    if dataset.small_pixels and a.engine_name == "auto" and device.type == "cpu" and not a.needs_gpupipe:
+    if dataset.small_pixels and a.engine_name == "auto" and device.type == "cpu" and not a.not_in_torch:
         height, width = dataset.small_pixels
         text = f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU"
         reasons.append(Reason(about(type(a.dataset).__name__, text), "small-images"))

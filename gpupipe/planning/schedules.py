@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +10,7 @@ import numpy.typing as npt
 from ..rng import mix64
 from .order import Order
 
-__all__ = ["ENDLESS", "Schedule", "Stretched", "Without", "without"]
+__all__ = ["ENDLESS", "Schedule", "Stretched", "Without"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -25,36 +23,26 @@ ENDLESS = 1 << 50
 _PASS = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True)
 class Without:
-    """An order of ``n - k`` samples, of a dataset of ``n`` samples from which ``k`` are excluded.
+    """Order of an epoch that leaves out some samples of a dataset.
 
     Args:
-        inner: the order of the numbers that the other samples have when only they are counted.
+        schedule: order of the other samples' numbers, which count only them, from (seed, epoch).
         excluded: i64[k], ascending and different.
     """
 
-    inner: Order
-    excluded: I64
+    def __init__(self, schedule: Schedule, excluded: I64, seed: int, epoch: int):
+        self._counted = schedule(seed, epoch)
+        # excluded[j] - j other samples come before excluded[j].
+        self._others_before = excluded - np.arange(len(excluded))
 
     def __len__(self) -> int:
-        return len(self.inner)
+        return len(self._counted)
 
     def at(self, positions: I64) -> tuple[I64, U64]:
-        counted, keys = self.inner.at(positions)
-        # excluded[j] - j other samples come before excluded[j].
-        before = np.searchsorted(self.excluded - np.arange(len(self.excluded)), counted, "right")
-        indices = counted + before
-        return indices, keys + before.astype(np.uint64)
-
-
-def without(excluded: I64, schedule: Schedule) -> Schedule:
-    """Return a schedule of the samples that are not ``excluded``, from one that counts only them."""
-    return partial(_without, excluded, schedule)
-
-
-def _without(excluded: I64, schedule: Schedule, seed: int, epoch: int) -> Order:
-    return Without(schedule(seed, epoch), excluded)
+        counted, keys = self._counted.at(positions)
+        excluded_before = np.searchsorted(self._others_before, counted, "right")
+        return counted + excluded_before, keys + excluded_before.astype(np.uint64)
 
 
 class Stretched:

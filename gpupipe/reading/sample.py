@@ -27,12 +27,12 @@ __all__ = [
     "Fetch",
     "bad_sample",
     "changed",
+    "chosen_rows",
     "collate_targets",
     "drawing",
     "fetcher",
     "fetching",
     "naming",
-    "rows_of",
     "targets_with",
 ]
 
@@ -129,7 +129,7 @@ def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
     return dataset.by_hand if index in plan.by_hand else dataset.fetch
 
 
-def rows_of(chosen: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
+def chosen_rows(chosen: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
     """Return :attr:`gpupipe.types.Plan.chosen` of samples f64[images, K]. Samples without numbers, which the script's
     own code made, get those of another one; without any numbers, return ``None``."""
     some = next((rows for rows in chosen if rows is not None), None)

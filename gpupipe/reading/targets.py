@@ -19,7 +19,7 @@ from ..transforms.ops import Views
 from ..types import Plan
 from .sample import bad_sample
 
-__all__ = ["check_targets", "collated", "follow", "following", "rows_of", "targets_of", "unreadable"]
+__all__ = ["check_targets", "collated", "follow", "following", "targets_by_sample", "targets_of", "unreadable"]
 
 
 def targets_of(dataset: Dataset, plan: Plan) -> Any:
@@ -127,7 +127,7 @@ def collated(target: Target, values: Sequence[Any]) -> Any:
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in batch]
 
 
-def rows_of(target: Any, count: int, form: SampleForm) -> Any:
+def targets_by_sample(target: Any, count: int, form: SampleForm) -> Any:
     """Return the target of each sample of a batch: Python numbers and texts, tensors, or dictionaries of these."""
     if isinstance(target, torch.Tensor):
         return target.tolist()

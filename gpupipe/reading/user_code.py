@@ -24,7 +24,7 @@ from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
-from .sample import bad_sample, fetcher, fetching, rows_of, targets_with
+from .sample import bad_sample, chosen_rows, fetcher, fetching, targets_with
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
@@ -121,7 +121,7 @@ class Pack:
             view[...] = part
         resolved = None
         if plan.ops is None:
-            of_images = replace(plan.of_images(images), chosen=rows_of(rows.chosen))
+            of_images = replace(plan.of_images(images), chosen=chosen_rows(rows.chosen))
             resolved = resolve_plan(of_images, self.pipeline, sizes)
         by_pillow = len(seconds), sum(seconds)
         return Packed(blob, [p.shape for p in media], turns, target, resolved, [], by_pillow, rows.by_hand)

@@ -21,7 +21,7 @@ from gpupipe import BlockShuffle, Shard, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.errors import ConfigError, StateError
 from gpupipe.planning.order import Shuffle
-from gpupipe.planning.schedules import Stretched, without
+from gpupipe.planning.schedules import Stretched, Without
 
 N = 11
 PIXELS = np.random.default_rng(0).integers(0, 256, (N, 8, 8, 3), np.uint8)
@@ -59,7 +59,7 @@ def test_passes_follow_one_another(length: int) -> None:
 
 def test_excluded_samples_never_come_and_others_keep_their_keys() -> None:
     out = np.array([0, 3, 4, 10])
-    indices, keys = without(out, partial(Shuffle, N - len(out)))(5, 0).at(np.arange(N - len(out)))
+    indices, keys = Without(partial(Shuffle, N - len(out)), out, 5, 0).at(np.arange(N - len(out)))
     assert sorted(indices) == sorted(set(range(N)) - set(out.tolist())) and (keys == indices).all()
 
 

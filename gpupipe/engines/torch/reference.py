@@ -16,7 +16,7 @@ from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan, with_boxes
 from ...reading.take import Take, Taken
-from ...reading.targets import collated, follow, following, rows_of, targets_of
+from ...reading.targets import collated, follow, following, targets_by_sample, targets_of
 from ...reasons import Reason
 from ...script_warnings import warn
 from ...transforms.compose import Compose
@@ -36,19 +36,18 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool =
     clips in the dataset's layout, before ops that also change targets. Raises
     :class:`~gpupipe.codecs.files.Undecodable` at the first bad sample.
     """
-    plan, taken = _taken(dataset, plan, pipeline, scaled)
-    images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
-    return finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.medium)
+    return _referenced(dataset, plan, pipeline, scaled)[1]
 
 
-def _taken(dataset: Dataset, plan: Plan, pipeline: Compose, scaled: bool = False) -> tuple[Plan, list[Taken]]:
-    """Return (plan with its ops, pixels of its samples)."""
+def _referenced(dataset: Dataset, plan: Plan, pipeline: Compose, scaled: bool = False) -> tuple[Plan, Any]:
+    """Return (plan with its ops, images)."""
     plan = resolve_missing(plan, pipeline)
     batch = Take.of(dataset, pipeline, scaled=scaled, sliced=False).batch(plan)
     taken = [batch.known(row) for row in range(len(plan))]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(one.pictures[0]) for one in taken], np.int32))
-    return plan, taken
+    images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
+    return plan, finish_plan(plan, stack_plan(plan, images), pipeline.memory_format, dataset.medium)
 
 
 def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
@@ -68,15 +67,14 @@ def one_sample(dataset: Dataset, index: int) -> Any:
     plan = with_boxes(dataset, pipeline, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))
     plan = replace(plan, frames=frames_of(dataset, pipeline, plan))
     if len(pipeline):
-        plan, taken = _taken(dataset, plan, pipeline)
-        images = finish_plan(plan, stack_plan(plan, applied(plan, 0, taken[0])), pipeline.memory_format, dataset.medium)
+        plan, images = _referenced(dataset, plan, pipeline)
         views = tuple(view[0] for view in images) if isinstance(images, tuple) else (images[0],)
     else:
         image = dataset.raw(index)[0]
         plan, views = resolve_plan(plan, pipeline, np.array([size_of(image)], np.int32)), (image,)
     if not dataset.columns or dataset.form is None:
         return (views if len(views) > 1 else views[0]), dataset.fetch(index)[1]
-    return dataset.form.sample(views, rows_of(_columns(dataset, plan), 1, dataset.form)[0])
+    return dataset.form.sample(views, targets_by_sample(_columns(dataset, plan), 1, dataset.form)[0])
 
 
 def _columns(dataset: Dataset, plan: Plan) -> dict[str, Any]:

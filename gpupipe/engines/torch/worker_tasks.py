@@ -18,7 +18,7 @@ from ...kernels.batches import stack_plan
 from ...kernels.picture import Picture, size_of
 from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan
-from ...reading.sample import bad_sample, fetching, naming, rows_of, targets_with
+from ...reading.sample import bad_sample, chosen_rows, fetching, naming, targets_with
 from ...reading.take import Take, TakeBatch, Taken
 from ...transforms.compose import Compose
 from ...transforms.ops import Op
@@ -91,7 +91,7 @@ class Decode:
             return Decoded(None, target, None, [], by_hand)
         images = [np.zeros((*size, 3), np.uint8) if image is None else image for image in images]
         sizes = np.array([size_of(image) for image in images], np.int32)
-        plan = replace(plan.of_images(count), chosen=rows_of(chosen))
+        plan = replace(plan.of_images(count), chosen=chosen_rows(chosen))
         plan = resolve_plan(plan, self.pipeline, sizes)
         assert plan.ops is not None
         head = head_and_tail(plan.ops)[0]
