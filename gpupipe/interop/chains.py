@@ -23,8 +23,8 @@ from ..transforms.compose import Resolved
 from ..transforms.ops import Op
 from ..transforms.ops.op import F64
 from ..transforms.transform import Images
-from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, WRITTEN, Stage, Step, WrittenStep, running
 from .same_names import UnsupportedError
+from .steps import TO_ARRAY, TO_IMAGE, TO_TENSOR, WRITTEN, Stage, Step, WrittenStep, running
 from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
 from .user_functions import are_alike
@@ -51,7 +51,7 @@ class Chains:
         self._first: dict[int, int] = {}
         self._known: dict[tuple[tuple[int, ...], int], Translated] = {}
         self._written: list[Transform] = []
-        """Operations that the script's own code calls; see :data:`~.pending.WRITTEN`."""
+        """Operations that the script's own code calls; see :data:`~.steps.WRITTEN`."""
         self._is_complete = False
 
     @property

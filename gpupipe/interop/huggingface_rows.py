@@ -17,9 +17,9 @@ from ..reasons import failure
 from ..signal_handlers import pass_on
 from .chains import Chains
 from .isolation import Isolated
-from .pending import SampleCall, running
 from .same_names import UnsupportedError
 from .shapes import rest_of, shape_of
+from .steps import SampleCall, running
 from .trials import standing
 
 __all__ = ["RowsOneByOne", "rows_one_by_one"]

@@ -25,9 +25,11 @@ from ..kernels.moving import Moves
 from ..reasons import Reason, failure
 from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import changed_methods, class_name, known_class, shown
+from .noting import cannot_follow
 from .own_windows import is_own, of_size
-from .pending import PendingImage, PendingTensor, Source, Stage, Step, cannot_follow, exact, pending_step
+from .pending import PendingImage, PendingTensor, exact, pending_step
 from .same_names import UnsupportedError
+from .steps import Source, Stage, Step
 from .transforms import parts_of
 
 __all__ = ["is_joint", "joint"]

@@ -24,9 +24,10 @@ from ..signal_handlers import pass_on
 from ..transforms.ops.op import F64
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
-from .pending import PendingImage, PendingTensor, SampleCall, settled
+from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
+from .steps import SampleCall
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
 

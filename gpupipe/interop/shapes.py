@@ -31,22 +31,9 @@ from ..reasons import Reason
 from ..transforms.chosen import Chosen
 from ..transforms.compose import Compose
 from .chains import Chains, channels_of
-from .pending import (
-    Arranged,
-    Copied,
-    OneOf,
-    Pending,
-    PendingImage,
-    PendingTensor,
-    PendingTVImage,
-    SampleCall,
-    Source,
-    Step,
-    WrittenStep,
-    running,
-    settled_part,
-)
+from .pending import PendingImage, PendingTensor, PendingTVImage, settled_part
 from .same_names import UnsupportedError
+from .steps import Arranged, Copied, OneOf, Pending, SampleCall, Source, Step, WrittenStep, running
 from .transforms import Translated
 from .unread_arrays import UnreadArray, unread_arrays
 from .written import recording_calls

@@ -12,7 +12,9 @@ from ..reasons import Reason
 from . import albumentations
 from .classes import exact_name, known_class
 from .joint import is_joint, joint
-from .pending import TO_ARRAY, TO_IMAGE, TO_TENSOR, PendingTensor, called, noted, noted_as, rest_of
+from .noting import called, noted, noted_as, rest_of
+from .pending import PendingTensor
+from .steps import TO_ARRAY, TO_IMAGE, TO_TENSOR
 from .transforms import parts_of
 from .unread_arrays import UnreadArray
 

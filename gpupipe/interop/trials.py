@@ -28,11 +28,12 @@ from ..transforms import Compose
 from .chains import Chains, decoded, size_of
 from .isolation import CannotCopy, Copy, State, Surroundings
 from .marks import marked_dataset
-from .pending import PendingTensor, SampleCall, settled
+from .pending import PendingTensor, settled
 from .reach import RESETS, asks_for_types, calls_reached
 from .same_names import UnsupportedError
 from .shapes import Shape, common_shape, modes_of, of_unread, read, rest_of, shape_of, slots_of, sources_of
 from .standing import Standing
+from .steps import SampleCall
 
 __all__ = ["Trial", "tried"]
 

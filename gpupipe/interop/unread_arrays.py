@@ -28,7 +28,8 @@ from ..codecs.files import Undecodable
 from ..codecs.limits import Limits
 from ..codecs.pillow import orientation_of
 from ..codecs.unread import close_with, is_unread
-from .pending import PendingImage, PendingTensor, unread_tensor
+from .noting import unread_tensor
+from .pending import PendingImage, PendingTensor
 from .swapping import Maker, Swapped
 
 __all__ = ["ImageRead", "LookedAtArray", "UnreadArray", "by_opencv", "unread_arrays"]

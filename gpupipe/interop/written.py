@@ -24,7 +24,8 @@ from ..transforms.matrices import rotation_warp
 from ..transforms.numbers import i32
 from ..transforms.ops import Op
 from ..transforms.transform import Images
-from .pending import PendingTensor, written, written_as
+from .noting import written, written_as
+from .pending import PendingTensor
 from .replaced import is_foreign
 from .swapping import Maker, Swapped
 

@@ -18,8 +18,9 @@ from torchvision.transforms import v2
 
 from gpupipe.errors import TranslationError
 from gpupipe.interop.chains import Chains
-from gpupipe.interop.pending import PendingImage, PendingTensor, SampleCall, running
+from gpupipe.interop.pending import PendingImage, PendingTensor
 from gpupipe.interop.standing import Standing
+from gpupipe.interop.steps import SampleCall, running
 from gpupipe.kernels.moving import Moves
 
 HEIGHT, WIDTH = 37, 52
