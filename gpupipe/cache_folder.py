@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-__all__ = ["cache_folder", "distrust", "distrust_folder", "index_path", "locked", "make_folder", "replacing"]
-
 _log = logging.getLogger("gpupipe")
 
 _TAG = """Signature: 8a477f597d28d172789f06886806bc55

@@ -12,8 +12,6 @@ import typer
 from . import __version__
 from .errors import GpupipeError
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     help="DALI's speed with torch's DataLoader, and proof that nothing else changed.",
     no_args_is_help=True,

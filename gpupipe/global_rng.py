@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["drawn", "lent", "seed_all"]
-
 _one_at_a_time = threading.RLock()
 """Lets only one loader at a time run user code in threads of this process."""
 

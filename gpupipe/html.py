@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from PIL import Image
 
-__all__ = ["document", "embedded", "table"]
-
 _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; max-width: 54rem; margin: 3rem auto;
   padding: 0 1.25rem; }

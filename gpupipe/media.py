@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Literal, get_args
 
 from .errors import ConfigError
 
-__all__ = ["IMAGE", "Clip", "Image", "Layout", "Medium"]
-
 Layout = Literal["CTHW", "TCHW"]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 
-__all__ = ["printable"]
-
 
 def printable(text: str | bytes | os.PathLike[str], *, lines: bool = False) -> str:
     """Escape every character of ``text`` that cannot be shown, as ``repr`` does. Plain text stays as it is.

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["one_sample", "show"]
-
 
 def _nothing(*arguments: Any) -> Any:
     raise RuntimeError("gpupipe/__init__.py did not run: import gpupipe before its parts")

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ADVICE", "FallbackWarning", "GpupipeWarning", "Reason", "about", "failure", "sentence", "without_addresses"]
-
 ADVICE = {
     "asks-worker": "give each worker's dataset what it needs in worker_init_fn",
     "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",

@@ -13,8 +13,6 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["key_of", "mix64", "stream", "uniforms"]
-
 U64 = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -10,8 +10,6 @@ from types import FrameType
 from .printable import printable
 from .reasons import GpupipeWarning, Reason, sentence
 
-__all__ = ["warn"]
-
 _NOT_SCRIPTS = {
     *("accelerate", "composer", "fastai", "gpupipe", "ignite", "lightning", "lightning_fabric", "mmengine"),
     *("pytorch_lightning", "ray", "timm", "torch", "torchdata", "torchvision", "transformers"),

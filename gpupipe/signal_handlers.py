@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Literal
 
-__all__ = ["defer_in_forks", "deferred", "pass_on", "raised_by_handler"]
-
 
 def pass_on(error: Exception) -> None:
     """Raise the exception of a script's signal handler if it is ``error`` or led to it.

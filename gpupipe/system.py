@@ -8,19 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "ProcessMemory",
-    "cgroup_limit",
-    "children",
-    "cpu_seconds",
-    "memory_available",
-    "memory_limit",
-    "process",
-    "shm_free",
-    "shm_size",
-    "trim",
-]
-
 _PROC, _CGROUPS, _SHM = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
 
 

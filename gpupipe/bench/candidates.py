@@ -18,8 +18,6 @@ from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
 
-__all__ = ["ENGINES", "TORCHVISION", "Candidates", "build"]
-
 TORCHVISION = "torchvision"
 ENGINES = ("dali", "torch", "null", TORCHVISION)
 _EPOCH = 200_000

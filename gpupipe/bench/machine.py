@@ -14,8 +14,6 @@ from typing import Any
 
 from .. import system
 
-__all__ = ["cores", "cpu_model", "driver", "facts", "gpus", "memory_bytes", "versions"]
-
 _PACKAGES = ("gpupipe", "torch", "torchvision", "numpy", "pillow")
 _DALI = ("nvidia-dali", "nvidia-nvimgcodec", "nvidia-nvjpeg")
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..errors import ConfigError
 from ..system import cpu_seconds
 
-__all__ = ["Result", "alternate", "count_images"]
-
 Batches = Callable[[], Iterable[Any]]
 """Function that starts an epoch. It is called again when the epoch ends."""
 

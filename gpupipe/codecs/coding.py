@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["TILES", "Coding", "VideoCoding"]
-
 TILES = "tiles"
 """Note of a sliceable JPEG; see :mod:`gpupipe.codecs.jpeg`."""
 

@@ -10,8 +10,6 @@ import importlib.util
 
 from .files import Undecodable
 
-__all__ = ["installed", "refuse_damaged"]
-
 _EIGHTH = 8
 
 

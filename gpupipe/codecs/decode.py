@@ -17,20 +17,6 @@ from .files import Place, ReadAt, Undecodable, read_place, refuse_large, use_pla
 from .limits import Limits
 from .pillow import guarded, header, open_image, orientation_of, quiet, upright
 
-__all__ = [
-    "Media",
-    "Peeked",
-    "Pixels",
-    "Smaller",
-    "as_rgb",
-    "decode",
-    "open_rgb",
-    "open_smaller",
-    "peek",
-    "peek_size",
-    "smaller_origin",
-]
-
 T = TypeVar("T")
 Pixels = npt.NDArray[np.uint8]
 Media = str | bytes | Pixels

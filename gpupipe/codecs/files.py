@@ -19,27 +19,6 @@ from .page_cache import PAGES
 from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, check_unpacked, open_unpacked, unpack
 
-__all__ = [
-    "NOT_A_FILE",
-    "Place",
-    "ReadAt",
-    "Undecodable",
-    "attempts",
-    "attempts_by_descriptor",
-    "ends_before",
-    "open_regular",
-    "page_part",
-    "pread",
-    "read_at",
-    "read_place",
-    "refuse_large",
-    "unpacked",
-    "unpacked_at",
-    "unread",
-    "use_packed",
-    "use_place",
-]
-
 T = TypeVar("T")
 
 NOT_A_FILE = "it is a folder, a device or a pipe, not a file"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["MAX_BYTES", "Limits"]
-
 MAX_BYTES = 2 << 30
 """Maximum number of bytes of one encoded image.
 

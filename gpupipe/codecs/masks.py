@@ -13,8 +13,6 @@ from .files import Place, Undecodable, read_place
 from .limits import Limits
 from .pillow import guarded, open_image, quiet
 
-__all__ = ["read_mask"]
-
 _GRAY = ("1", "L", "P", "I", "I;16", "I;16B", "I;16L", "F")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Hashable
 
 from .unpack import Packed, unpack_whole
 
-__all__ = ["CACHE_BYTES", "PAGES", "PageCache"]
-
 CACHE_BYTES = 512 << 20
 """Most bytes of pages in one process: as many as the default :class:`~gpupipe.BlockShuffle` mixes at a time."""
 

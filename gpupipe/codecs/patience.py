@@ -16,8 +16,6 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-__all__ = ["Pool", "Requests", "gave_up", "pause"]
-
 R = TypeVar("R")
 
 _LOOK = 0.1

@@ -20,16 +20,6 @@ from .files import ReadAt, Undecodable
 from .jpeg import IDENTIFIER
 from .truncation import cut_short, tail
 
-__all__ = [
-    "Header",
-    "guarded",
-    "header",
-    "open_image",
-    "orientation_of",
-    "quiet",
-    "upright",
-]
-
 T = TypeVar("T")
 
 _ORIENTATION = 0x0112

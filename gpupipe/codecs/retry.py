@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from .patience import gave_up, pause
 
-__all__ = ["REMOTE_WAITS", "advised", "is_transient", "reason_of", "temporary", "waits", "with_retries"]
-
 T = TypeVar("T")
 
 log = logging.getLogger("gpupipe")

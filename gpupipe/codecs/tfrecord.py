@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["FOOT", "HEAD", "Checksum", "example", "framed", "masked", "message", "varint"]
-
 HEAD = struct.Struct("<QI")
 """Header of a message: its length, and the checksum of the length."""
 FOOT = struct.Struct("<I")

@@ -15,8 +15,6 @@ from PIL import Image
 from .files import ReadAt
 from .jpeg.structure import walk
 
-__all__ = ["cut_short", "tail"]
-
 _NEAR = 64
 _FAR = 65_536
 _HEADERS = 16 << 20

@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
-__all__ = ["ARROW_CODECS", "CODECS", "Packed", "check_unpacked", "open_unpacked", "unpack", "unpack_whole"]
-
 
 class Packed(NamedTuple):
     """How stored bytes are unpacked, and which part of the result is wanted.

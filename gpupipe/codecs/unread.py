@@ -15,8 +15,6 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-__all__ = ["Undecoded", "close_with", "encoded_of", "is_unread", "sendable", "unread"]
-
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
 

@@ -16,8 +16,6 @@ from ..errors import ConfigError
 from .console import console, spark
 from .inputs import device_type, open_media, open_pipeline
 
-__all__ = ["run"]
-
 _WHAT = {
     "dali": "DALI engine",
     "torch": "reference engine",

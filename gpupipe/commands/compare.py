@@ -15,8 +15,6 @@ from ..printable import printable
 from .console import console, quantity
 from .inputs import device_type, open_pipeline, open_samples
 
-__all__ = ["print_comparison", "run"]
-
 _STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
 
 

@@ -14,8 +14,6 @@ from rich.text import Text
 from ..errors import BadSample
 from ..printable import printable
 
-__all__ = ["bad_samples", "console", "libraries_silenced", "pairs", "print_error", "quantity", "spark"]
-
 _SHOWN = 20
 """Number of bad samples to list."""
 _BARS = "▁▂▃▄▅▆▇█"

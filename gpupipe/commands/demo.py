@@ -16,8 +16,6 @@ from .compare import print_comparison
 from .console import console, spark
 from .inputs import device_type
 
-__all__ = ["run"]
-
 
 def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str | None) -> int:
     where, _ = device_type(device)

@@ -22,8 +22,6 @@ from .console import console, pairs
 from .findings import Finding, Installed, examine
 from .selfcheck import self_check
 
-__all__ = ["look", "run"]
-
 _DALI_WHEELS = ("nvidia-dali-cuda120", "nvidia-dali-cuda130", "nvidia-dali-cuda110")
 
 

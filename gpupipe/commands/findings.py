@@ -10,8 +10,6 @@ from rich.filesize import decimal
 from ..cache_folder import cache_folder
 from ..engines.dali.decoder import FANCY_WINDOWS
 
-__all__ = ["Finding", "Installed", "examine"]
-
 
 @dataclass(frozen=True)
 class Finding:

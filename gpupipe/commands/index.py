@@ -19,8 +19,6 @@ from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .inputs import open_media
 from .sources import kind_of, open_images
 
-__all__ = ["run"]
-
 
 def run(
     given: str, *, rebuild: bool, exif: bool, beside: bool, kind: str | None, image: str | None, label: str | None

@@ -27,8 +27,6 @@ from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
 
-__all__ = ["device_type", "open_dataset", "open_media", "open_pipeline", "open_samples", "open_videos"]
-
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
     """Open a folder of class folders as ``ImageFolder``, and a folder of images or a file as ``ImageList``.

@@ -13,8 +13,6 @@ from ..sources.names import is_url
 from . import pack_folder, pack_shards
 from .pack_request import Request
 
-__all__ = ["run"]
-
 SHARD_BYTES = 512 << 20
 _SIZE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)B?", re.I)
 

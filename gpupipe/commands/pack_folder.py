@@ -22,8 +22,6 @@ from ..pack.sliceable import Sliceable
 from .console import console, pairs, quantity
 from .pack_request import Request, placed, stopped
 
-__all__ = ["run"]
-
 _SHOWN = 3
 
 

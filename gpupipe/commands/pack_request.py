@@ -9,8 +9,6 @@ from ..errors import ConfigError
 from ..sources.names import is_url
 from .console import console
 
-__all__ = ["Request", "placed", "stopped"]
-
 
 @dataclass(frozen=True)
 class Request:

@@ -35,8 +35,6 @@ from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .pack_request import Request, placed, stopped
 from .sources import open_images
 
-__all__ = ["LEFT_OUT", "SUMS", "run"]
-
 LEFT_OUT, SUMS = "left-out.csv", "SHA256SUMS"
 _SOME_LEFT_OUT = 3
 _MEGABYTE = 1_000_000

@@ -9,8 +9,6 @@ from typing import Literal
 
 from .findings import Finding
 
-__all__ = ["self_check"]
-
 
 def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], list[Finding]]:
     """Decode and resize one JPEG in every engine. Return (lines to print, findings).

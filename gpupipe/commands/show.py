@@ -14,8 +14,6 @@ from ..loader.dataloader import DataLoader
 from .console import console
 from .inputs import device_type, open_pipeline, open_samples
 
-__all__ = ["run"]
-
 
 def run(
     pipeline: str,

@@ -12,8 +12,6 @@ from ..formats.registry import format_of, formats
 from ..sources.names import is_url
 from .inputs import open_dataset
 
-__all__ = ["KINDS", "kind_of", "open_images"]
-
 FOLDER = "imagefolder"
 KINDS = (FOLDER, *formats())
 """Names of the kinds of datasets."""

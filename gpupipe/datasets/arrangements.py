@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ARRANGEMENTS", "Arrangement"]
-
 Read = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], tuple[Any, ...]] | None]
 
 

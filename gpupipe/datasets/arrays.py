@@ -14,8 +14,6 @@ from ..targets import as_labels
 from ..transforms.compose import as_compose
 from .dataset import Dataset
 
-__all__ = ["Arrays", "PixelRows"]
-
 _ROWS = 256
 _VALUES = 4_096
 

@@ -18,8 +18,6 @@ from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, Unpack, limits_of
 
-__all__ = ["CocoDetection"]
-
 _KEYS = ("image_id", "boxes", "labels", "masks", "area", "iscrowd", "keypoints")
 
 

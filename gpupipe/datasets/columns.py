@@ -19,8 +19,6 @@ from .dataset import Dataset
 from .sample_form import form_of
 from .subset import Subset
 
-__all__ = ["Columns"]
-
 
 class Columns(Subset):
     """A dataset with additional columns, which arrive with each batch.

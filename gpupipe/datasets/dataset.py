@@ -28,8 +28,6 @@ from .sample_form import SampleForm
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Dataset", "checked_limits"]
-
 
 class Dataset(ABC):
     """Base class of datasets. Columns are numpy arrays with one row per sample."""

@@ -10,8 +10,6 @@ from ..sources.folder import Tree
 from .images import EncodedImages
 from .options import ImageOptions, Unpack, limits_of
 
-__all__ = ["IMG_EXTENSIONS", "ImageFolder", "checked_extensions", "refuse_empty"]
-
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's."""
 

@@ -24,8 +24,6 @@ from .index.summary import Summary, summarize
 from .options import with_options
 from .sample_form import form_of
 
-__all__ = ["EncodedImages"]
-
 
 class EncodedImages(Dataset):
     """Base class of datasets of encoded images with an index.

@@ -17,8 +17,6 @@ from ..targets import as_labels
 from .images import EncodedImages
 from .options import ImageOptions, Unpack, limits_of
 
-__all__ = ["ImageList", "listed"]
-
 I64 = npt.NDArray[np.int64]
 
 

@@ -10,11 +10,6 @@ from typing import Any
 
 from PIL import Image
 
-__all__ = [
-    "Arranged", "AsImage", "Rest", "SampleForm", "TVView", "View", "form_of", "kept", "leaves", "mapped", "rebuilt",
-    "tv_image", "with_values",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class View:

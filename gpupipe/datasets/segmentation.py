@@ -14,8 +14,6 @@ from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, Unpack, limits_of
 
-__all__ = ["SegmentationFolder", "VOCSegmentation"]
-
 _MASK_EXTENSIONS = (".png", ".bmp", ".tif", ".tiff", ".pgm", ".gif")
 
 

@@ -14,8 +14,6 @@ from ..errors import DatasetError
 from ..rng import stream
 from ..types import Shard
 
-__all__ = ["Stream"]
-
 
 class Stream(IterableDataset[Any]):
     """A stream of samples, read by torch's DataLoader.

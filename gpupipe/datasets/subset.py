@@ -24,8 +24,6 @@ from .dataset import Dataset
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
-__all__ = ["Subset"]
-
 
 class Subset(Dataset):
     """Samples of ``dataset`` at ``indices``, in that order. Indices may repeat.

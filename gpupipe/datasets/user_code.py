@@ -19,8 +19,6 @@ from ..errors import DatasetError
 from ..transforms.compose import as_compose
 from .dataset import Dataset, checked_limits
 
-__all__ = ["FromTorch", "from_torch"]
-
 Returns = Literal["path", "bytes", "array", "pil"]
 
 _EXPECTED = {

@@ -13,8 +13,6 @@ from ..parity.compare import Comparison, Worst
 from ..parity.drawing import amplification, amplified, cell
 from .train import Curve, Demo
 
-__all__ = ["NAMES", "page"]
-
 NAMES = {"dali": "DALI", "torch": "reference"}
 _COLORS = {"dali": "#4d8f00", "torch": "#c2410c"}
 

@@ -24,8 +24,6 @@ from ..planning.order import Shuffle
 from ..testing.photos import make_photos
 from ..transforms import CenterCrop, Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize, ToTensor
 
-__all__ = ["Curve", "Demo", "Epoch", "generated", "run", "split"]
-
 Engine = Literal["dali", "torch"]
 
 SIZE = 64

@@ -11,8 +11,6 @@ from ..transforms.ops import Call, Op, Views
 from ..types import Batch, Plan
 from .memory_uses import MemoryUse, Workload
 
-__all__ = ["Engine", "EngineConfig", "Run", "names_of"]
-
 
 def names_of(ops: Sequence[Op]) -> list[str]:
     """Return the names of ops, including those in their branches."""

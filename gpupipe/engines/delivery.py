@@ -12,8 +12,6 @@ from torch import Tensor
 from ..reading.setup import Setup
 from .staging import Event, map_tensors
 
-__all__ = ["KeepAlive", "made_current", "to_device"]
-
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
     """Make ``device`` the current one within a block.

@@ -19,8 +19,6 @@ from ..types import Batch, Plan
 from .base import Engine, Run
 from .staging import map_tensors
 
-__all__ = ["with_targets"]
-
 
 def with_targets(engine: Engine, setup: Setup) -> Engine:
     """Return an engine whose batches have the targets that move with images; the same engine if there are none."""

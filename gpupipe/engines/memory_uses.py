@@ -16,8 +16,6 @@ from ..planning.epoch import pictures_per_sample
 from ..reading.setup import Setup
 from ..transforms.compose import Output
 
-__all__ = ["MemoryKind", "MemoryUse", "Workload"]
-
 MemoryKind = Literal["host", "pinned", "shm", "device"]
 """Kinds of memory. ``"pinned"`` and ``"shm"``, which is /dev/shm, are host memory too."""
 

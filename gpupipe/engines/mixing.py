@@ -17,8 +17,6 @@ from ..transforms.ops import CutMix, MixUp
 from ..transforms.ops.mixing import Mixing
 from ..transforms.ops.op import F32, I64
 
-__all__ = ["MIXES", "mix"]
-
 
 def mix(images: Tensor, target: Any, ops: Sequence[Mixing], *, inplace: bool = False) -> tuple[Tensor, Tensor]:
     """Apply :class:`MixUp` and :class:`CutMix` to a batch.

@@ -13,8 +13,6 @@ from ..types import Batch, Plan
 from .base import Engine, EngineConfig, Run
 from .staging import map_tensors
 
-__all__ = ["Null"]
-
 
 @dataclass(frozen=True)
 class Null(EngineConfig):

@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-__all__ = ["CopyStream", "Event", "Ring", "Slot", "Uploader", "live_rings", "map_tensors"]
-
 _ALIGN = 16
 """Alignment in bytes of views within a slot, so that any type can be read."""
 

@@ -18,9 +18,6 @@ from ..sources.extras import need, parse_json
 from ..sources.shards import InOrder, Row, Shards
 from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
 
-__all__ = ["Arrow", "ArrowFiles", "bytes_of", "checked_labels", "class_names", "further_of", "rows_of"]
-
-
 _MAGIC = b"ARROW1\0\0"
 _DICTIONARY, _BATCH = 2, 3
 _COMPRESSED = "its columns are compressed"

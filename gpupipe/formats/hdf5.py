@@ -23,8 +23,6 @@ from ..sources.hdf5_outside import OutsideError, find, h5py, walk
 from ..sources.shards import Row, Shards
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
-__all__ = ["HDF5", "Hdf5Files", "label_column", "opened"]
-
 _REFERENCE = struct.Struct("<IQI")
 """Bytes of the array, address of its heap, its number there."""
 _HEAP = struct.Struct("<4sB3xQ")

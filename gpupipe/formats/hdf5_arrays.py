@@ -19,8 +19,6 @@ from ..sources.storage import LOCAL
 from .base import Usual
 from .hdf5 import label_column, opened
 
-__all__ = ["ContiguousRows", "H5Rows", "HDF5Arrays"]
-
 U8 = npt.NDArray[np.uint8]
 
 

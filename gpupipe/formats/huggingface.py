@@ -26,8 +26,6 @@ from ..sources.storage import LOCAL
 from .arrow import bytes_of, checked_labels, further_of
 from .base import Format, TableOptions, Unpack
 
-__all__ = ["HuggingFace", "HuggingFaceRows"]
-
 I64 = npt.NDArray[np.int64]
 
 

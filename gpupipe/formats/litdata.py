@@ -21,8 +21,6 @@ from .arrow import rows_of
 from .base import Sharded, ShardOptions, Unpack, Usual, index_keys, storage_of
 from .mds import DECODED, Field, positions_of, samples_of
 
-__all__ = ["LitData", "LitDataChunks", "litdata_index"]
-
 _FOOTER = struct.Struct("<I8s")
 _WHOLE = ".zstd.bin"
 """Ending of chunks that are compressed as a whole."""

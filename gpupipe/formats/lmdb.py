@@ -19,8 +19,6 @@ from ..sources.protobuf import BYTES, VARINT, fields, signed
 from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
-__all__ = ["LMDB", "LmdbFiles", "Value", "values"]
-
 _META = struct.Struct("<II16x48x48xQQ")
 """Magic number, version, last page, number of the transaction; the two trees come in between."""
 _TREE = struct.Struct("<IHHQQQQQ")

@@ -25,8 +25,6 @@ from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL, Found, Storage
 from .base import Format, ShardOptions, Unpack, storage_of
 
-__all__ = ["Manifest", "Manifested", "read_manifest"]
-
 I64 = npt.NDArray[np.int64]
 
 _COLUMNS = ("path", "offset", "length", "label", "name")

@@ -24,8 +24,6 @@ from ..sources.shards import Row, Shards
 from ..sources.storage import LOCAL, Storage
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys
 
-__all__ = ["DECODED", "MDS", "Field", "MdsShards", "mds_index", "positions_of", "samples_of"]
-
 _INTEGERS = {
     **{f"int{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
     **{f"uint{8 * n}": struct.Struct(f"<{c}") for n, c in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))},

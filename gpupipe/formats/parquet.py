@@ -13,8 +13,6 @@ from ..sources.shards import Row, Shards
 from .arrow import class_names, further_of
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
-__all__ = ["Parquet", "ParquetFiles"]
-
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 
 _ROWS = 100

@@ -23,8 +23,6 @@ from ..sources.compressed import plain_name
 from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, ShardOptions, Unpack
 
-__all__ = ["RecordFiles", "RecordIO"]
-
 _PART = struct.Struct("<II")
 _MAGIC = 0xCED7230A
 _HEADER = struct.Struct("<IfQQ")

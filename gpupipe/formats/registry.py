@@ -17,8 +17,6 @@ from ..sources.compressed import plain_name
 from ..sources.names import is_url
 from .base import Format
 
-__all__ = ["format_of", "formats", "load"]
-
 _FOLDER = __name__.rpartition(".")[0]
 _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__)}
 

@@ -22,8 +22,6 @@ from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
 
-__all__ = ["TFRecord", "TFRecords", "features_of"]
-
 _FLOAT = struct.Struct("<f")
 _OF = re.compile(r"-(\d{5}|\{[^}]*\}|\*)-of-\d{5}$")
 """End of file names without a suffix, as TensorFlow Datasets writes them."""

@@ -22,8 +22,6 @@ from ..sources.shards import Row, Shards, claim
 from ..sources.storage import Storage
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys, names_of
 
-__all__ = ["TarShards", "WebDataset", "tar_index"]
-
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
 """(common part of the names of a sample's members, extension): the extension begins at the first dot of the
 file name."""

@@ -20,8 +20,6 @@ from ..sources.columns import member_value
 from ..sources.shards import Row, Shards
 from .base import PathsLike, Sharded, ShardOptions, Unpack
 
-__all__ = ["Zip", "ZipFiles"]
-
 _FAT = 0
 """System that made a member: MS-DOS or Windows."""
 _LOCAL = struct.Struct("<4s22xHH")

@@ -15,8 +15,6 @@ from ..transforms import Transform, albumentations as theirs
 from .classes import changed_methods, exact_name
 from .same_names import UnsupportedError
 
-__all__ = ["MODULE", "of_albumentations", "parts"]
-
 MODULE = "albumentations"
 _FILTERS = {0: "nearest", 1: "bilinear"}
 """Names of the interpolations, by OpenCV's number."""

@@ -29,8 +29,6 @@ from .transforms import Translated, parts_of, translation
 from .unread_arrays import UnreadArray
 from .user_functions import are_alike
 
-__all__ = ["Chains", "channels_of", "decoded", "size_of"]
-
 _MADE = {TO_ARRAY: ToArray(), TO_TENSOR: PILToTensor(), TO_IMAGE: ToImage()}
 """What makes an array or a tensor of an image, by its place."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from ..reasons import without_addresses
 
-__all__ = ["changed_methods", "class_name", "exact_name", "known_class", "shown"]
-
 _HARMLESS = {
     "__annotations__",
     "__dict__",

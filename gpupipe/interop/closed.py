@@ -23,8 +23,6 @@ from .code import codes_of
 from .draws import FUNCTIONS
 from .marks import is_transform
 
-__all__ = ["NotClosed", "Outside", "check_pure", "outside"]
-
 _LIBRARIES = ("PIL", "abc", "math", "numbers", "numpy", "random", "torch", "torchvision", "typing")
 _BUILTINS = frozenset(
     ("abs", "all", "any", "bool", "callable", "dict", "enumerate", "float", "getattr", "hasattr", "int", "isinstance",

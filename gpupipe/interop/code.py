@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import PurePath
 from types import CellType, CodeType
 
-__all__ = ["assigns_outside", "codes_of", "global_names", "is_full", "is_installed", "own_classes"]
-
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _PACKAGES = {"site-packages", "dist-packages"}
 """Folders of installed packages, including those of one user and those of an environment below a virtual one."""

@@ -29,8 +29,6 @@ from .same_names import UnsupportedError
 from .transforms import translated
 from .user_functions import are_alike
 
-__all__ = ["translate_dataset"]
-
 I64 = npt.NDArray[np.int64]
 
 _FOLDERS = ("ImageFolder", "DatasetFolder")

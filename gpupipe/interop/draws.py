@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["FUNCTIONS", "Draw", "NotUnderstood", "TracedRun", "functions_from", "replaced", "replayed"]
-
 _MOST_DRAWS = 8
 _MOST_DECISIONS = 12
 _MOST_CHOICES = 16

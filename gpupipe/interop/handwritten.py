@@ -32,8 +32,6 @@ from .recording import Mark
 from .same_names import UnsupportedError
 from .tracing import HeldTransform, Trace, TracedImage, TracedTensor, traces
 
-__all__ = ["PipelinePosition", "recognized"]
-
 Array = npt.NDArray[Any]
 
 _WITHIN = (0.5, 0.001, 0.999, 0.25, 0.75)

@@ -25,8 +25,6 @@ from .recording import InspectionError, Mark, StandIn, watched
 from .same_names import UnsupportedError
 from .transforms import translated
 
-__all__ = ["ImageRows", "Originals", "image_rows"]
-
 _GRAY = ("1", "L", "LA", "RGB", "RGBA")
 """Modes of Pillow, with the gray mode that belongs to each."""
 _MODES = (*_GRAY, "P", "PA", "CMYK", "YCbCr")

@@ -22,8 +22,6 @@ from .shapes import rest_of, shape_of
 from .steps import SampleCall, running
 from .trials import standing
 
-__all__ = ["RowsOneByOne", "rows_one_by_one"]
-
 
 class RowsOneByOne:
     """Samples of a ``datasets.Dataset`` with a transform, each read by itself. An image is decoded at its first use.

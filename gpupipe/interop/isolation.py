@@ -26,8 +26,6 @@ from .reach import variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
-__all__ = ["CannotCopy", "Copy", "Isolated", "State", "Surroundings"]
-
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
 """Types that do not change when they are used. An image that a script keeps open is read but not changed."""

@@ -32,8 +32,6 @@ from .same_names import UnsupportedError
 from .steps import Source, Stage, Step
 from .transforms import parts_of
 
-__all__ = ["is_joint", "joint"]
-
 _V2 = "torchvision.transforms.v2"
 _OF_VALUES = {"ConvertImageDtype", "PILToTensor", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor"}
 """Transforms that may change the type or the values of a target, and do not draw."""

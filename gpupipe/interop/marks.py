@@ -21,8 +21,6 @@ from . import albumentations
 from .classes import known_class
 from .code import assigns_outside, codes_of, global_names, is_full, is_installed, own_classes
 
-__all__ = ["held", "is_transform", "marked", "marked_dataset", "marked_function", "named"]
-
 _DEEP = 5
 _MANY = 1000
 """Length above which a list is a list of samples."""

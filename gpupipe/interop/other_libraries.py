@@ -10,8 +10,6 @@ from ..formats.registry import format_of, formats
 from ..sources.compressed import plain_name
 from .classes import known_class
 
-__all__ = ["named_class"]
-
 _IMAGES = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff"}
 _CLASSES = {"cls", "cls2", "class", "count", "index", "inx", "id", "json"}
 """Names of members that webdataset reads as numbers, and the one with fields."""

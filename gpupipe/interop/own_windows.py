@@ -27,8 +27,6 @@ from .classes import changed_methods, known_class
 from .closed import NotClosed, outside
 from .same_names import UnsupportedError
 
-__all__ = ["Window", "is_own", "of_size", "own_window"]
-
 _METHODS = {"make_params", "transform", "check_inputs", "_transformed_types"}
 """Members that such a class may define."""
 _SIZES = ((9, 13), (40, 200), (300, 31), (701, 822))

@@ -12,8 +12,6 @@ from typing import Any
 from .code import codes_of, global_names, is_full, is_installed, own_classes
 from .marks import held, is_transform
 
-__all__ = ["RESETS", "asks_for_types", "calls_reached", "reached", "transforms_outside", "variables_reached"]
-
 RESETS = {
     "fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_determinism",
     "set_rng_state", "set_seed", "set_state", "setstate",

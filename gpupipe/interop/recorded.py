@@ -31,8 +31,6 @@ from .steps import SampleCall
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
 
-__all__ = ["Recorded", "record"]
-
 _ALONE = Drawing(0, 0, 0)
 """Key of a sample that is read without a plan."""
 

@@ -24,8 +24,6 @@ from .marks import marked_function
 from .same_names import UnsupportedError
 from .unread_arrays import UnreadArray, unread_arrays
 
-__all__ = ["InspectionError", "Mark", "StandIn", "arranged", "watched"]
-
 
 class InspectionError(Exception):
     """User code looked at an image, and so may do anything with it."""

@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary
 import torch
 from PIL import Image
 
-__all__ = ["is_foreign", "replaced"]
-
 _LIBRARIES = ("timm", "torch", "torchvision")
 """Libraries whose classes are recognized by name."""
 _SOURCES = {"PIL", "gpupipe", *_LIBRARIES, *sys.stdlib_module_names}

@@ -14,8 +14,6 @@ from typing import Any
 
 from ..transforms import Transform
 
-__all__ = ["CONVERTERS", "PIL_FILTERS", "UnsupportedError", "interpolation", "same_names"]
-
 PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
 
 

@@ -23,8 +23,6 @@ from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown
 
-__all__ = ["SamplerPlan", "is_batch_sampler_of_torch", "translate_batch_sampler", "translate_sampler"]
-
 I64 = npt.NDArray[np.int64]
 
 

@@ -38,20 +38,6 @@ from .transforms import Translated
 from .unread_arrays import UnreadArray, unread_arrays
 from .written import recording_calls
 
-__all__ = [
-    "Shape",
-    "common_shape",
-    "made_by_engines",
-    "modes_of",
-    "of_unread",
-    "placed",
-    "read",
-    "rest_of",
-    "shape_of",
-    "slots_of",
-    "sources_of",
-]
-
 _MOST_IMAGES = 16
 """Largest number of images in a sample."""
 _MOST_WASTE = 2

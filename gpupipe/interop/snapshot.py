@@ -21,8 +21,6 @@ from .marks import held, is_transform
 from .reach import transforms_outside
 from .replaced import replaced
 
-__all__ = ["Glance", "Snapshot"]
-
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, PurePath)
 _SIMPLE = (*_VALUES, PurePath)

@@ -18,8 +18,6 @@ from .steps import TO_ARRAY, TO_IMAGE, TO_TENSOR
 from .transforms import parts_of
 from .unread_arrays import UnreadArray
 
-__all__ = ["Standing"]
-
 
 class Standing:
     """Records that a transform was applied to an image, and returns a pending result.

@@ -10,8 +10,6 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakSet
 
-__all__ = ["Maker", "Swapped"]
-
 Maker = tuple[Any, str, Callable[[Any], Any]]
 """(module or class, name, what makes the replacement of the function with that name)."""
 

@@ -10,8 +10,6 @@ from .. import transforms as ours
 from ..transforms import Transform, timm, timm_sizes
 from .same_names import PIL_FILTERS, UnsupportedError, interpolation, same_names
 
-__all__ = ["TIMM"]
-
 
 def _random_resized_crop(t: Any) -> list[Transform]:
     return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, interpolation(t.interpolation))]

@@ -16,8 +16,6 @@ from ..transforms import Transform
 from .draws import Draw, NotUnderstood, TracedRun, functions_from, replaced
 from .recording import StandIn
 
-__all__ = ["HeldTransform", "Trace", "TracedImage", "TracedTensor", "traces"]
-
 _MOST_PATHS = 16
 
 

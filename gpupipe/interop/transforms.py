@@ -27,8 +27,6 @@ from .same_names import CONVERTERS, UnsupportedError, interpolation, same_names
 from .timm import TIMM
 from .user_functions import Chain, Failed, given, returned
 
-__all__ = ["Translated", "parts_of", "translate_transform", "translated", "translation"]
-
 _CHOICES = (
     'Alternatives: gpupipe\'s own transforms (gpupipe.transforms), or DataLoader(..., engine="torch"), '
     "which runs the original dataset as it is."

@@ -35,8 +35,6 @@ from .shapes import Shape, common_shape, modes_of, of_unread, read, rest_of, sha
 from .standing import Standing
 from .steps import SampleCall
 
-__all__ = ["Trial", "tried"]
-
 _TRIED = 8
 """Number of samples that are tried."""
 _TRUE = 3

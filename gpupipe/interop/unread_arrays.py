@@ -32,8 +32,6 @@ from .noting import unread_tensor
 from .pending import PendingImage, PendingTensor
 from .swapping import Maker, Swapped
 
-__all__ = ["ImageRead", "LookedAtArray", "UnreadArray", "by_opencv", "unread_arrays"]
-
 _JPEG = b"\xff\xd8\xff"
 _COLOR, _COLOR_RGB = 1, 256
 """OpenCV's ``IMREAD_COLOR`` and ``IMREAD_COLOR_RGB``."""

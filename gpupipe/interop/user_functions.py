@@ -24,8 +24,6 @@ from .isolation import Isolated
 from .reach import RESETS, calls_reached
 from .same_names import UnsupportedError
 
-__all__ = ["Chain", "Failed", "are_alike", "given", "returned"]
-
 _TRIED = ((256, 320), (347, 283))
 """(height, width) of the images that functions are tried on, if the dataset's images have several sizes."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from ..global_rng import drawn, lent, seed_all
 from .reach import RESETS, calls_reached, reached
 
-__all__ = ["only_seeds", "repeats_seeds"]
-
 _HARMLESS = {*RESETS, "abs", "get_state", "getstate", "hash", "initial_seed", "int", "max", "min", "np", "numpy",
              "random", "torch"}  # fmt: skip
 _STORES = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF")

@@ -29,8 +29,6 @@ from .pending import PendingTensor
 from .replaced import is_foreign
 from .swapping import Maker, Swapped
 
-__all__ = ["recording_calls"]
-
 _here = threading.local()
 _ON = np.ones(1, np.bool_)
 _FILTERS = {

@@ -27,8 +27,6 @@ from .registry import (
     works_together,
 )
 
-__all__ = ["Arrays", "apply_batch", "apply_sample", "apply_tail", "apply_together", "head_and_tail"]
-
 Arrays = Array | tuple[Array, ...]
 """One image, or one for each view."""
 

@@ -21,8 +21,6 @@ from .dtype import constant
 from .geometry import resizes_by_torch
 from .picture import nchw
 
-__all__ = ["AtOnce", "Moves"]
-
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
 """Kinds of steps. TorchScript code uses the numbers directly."""
 

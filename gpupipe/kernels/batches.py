@@ -14,8 +14,6 @@ from .apply import Arrays, apply_tail, head_and_tail
 from .registry import is_arithmetic
 from .stacking import stack_images
 
-__all__ = ["finish_plan", "repeat_rows", "stack_plan"]
-
 
 def repeat_rows(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
     """Return ops for B * ``count`` pictures, in which row i of each op applies to all pictures of sample i."""

@@ -16,8 +16,6 @@ from .device_random import normal, on
 from .picture import Picture, chw, hwc, pil, planes, to_bytes
 from .registry import batch_form, form
 
-__all__ = ["blur_by_axes", "smooth"]
-
 
 def _kernel(size: int, sigma: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[n, size]: torchvision's Gaussians of ``sigma`` [n]; its positions are divided by the root of two, not by two."""

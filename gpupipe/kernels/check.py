@@ -12,8 +12,6 @@ from ..transforms.ops import Call, Gray, Op, ToDtype, Views
 from .apply import apply_sample, head_and_tail
 from .registry import has_batch_form
 
-__all__ = ["check_ops", "try_functions"]
-
 
 def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
     """Raise :class:`PipelineError` if :func:`~gpupipe.kernels.apply.apply_sample` and

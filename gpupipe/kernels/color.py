@@ -17,8 +17,6 @@ from .device_random import on
 from .picture import to_bytes
 from .registry import batch_form, level_form
 
-__all__ = ["Factor", "blend", "largest", "number", "pil_blend"]
-
 Factor = float | Tensor
 """One number, or f[n, 1, 1, 1] with one number per image."""
 

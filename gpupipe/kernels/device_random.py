@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["bits", "normal", "on", "uniform"]
-
 _CHUNK = 1 << 22  # values at once: bounds the memory that float64 takes
 
 

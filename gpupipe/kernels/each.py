@@ -14,8 +14,6 @@ from .apply import apply_batch
 from .geometry import interpolate
 from .registry import different_sizes
 
-__all__ = ["apply_each"]
-
 
 def apply_each(batch: Tensor, ops: Sequence[Op], memory_format: str = "contiguous_format") -> Any:
     """Apply ops to a batch [B, C, H, W], which is not modified. Nothing is copied to the host.

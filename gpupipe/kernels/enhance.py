@@ -17,8 +17,6 @@ from .device_random import on
 from .picture import Picture, pil, to_bytes
 from .registry import batch_form, form, level_form
 
-__all__ = ["tensor_sharpness"]
-
 
 @level_form(ops.Sharpness)
 def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:

@@ -21,8 +21,6 @@ from ..transforms.ops.op import I64, Array
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
-__all__ = ["interpolate", "joined_crops", "reach", "resizes_by_torch", "window"]
-
 
 @form(ops.Crop)
 def crop(image: Picture, op: ops.Crop, i: int) -> Picture:

@@ -22,8 +22,6 @@ from .color import Factor, number
 from .device_random import on
 from .registry import batch_form
 
-__all__ = ["pil_hue", "tensor_hue"]
-
 
 @batch_form(ops.Hue, together="always")
 def hue(x: Tensor, op: ops.Hue) -> Tensor:

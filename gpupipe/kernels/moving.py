@@ -36,8 +36,6 @@ from ..transforms.ops.op import I64, Array
 from .geometry import reach
 from .warp import affine_grid, displacements, identity_grid, perspective_grid
 
-__all__ = ["Moves", "Nearest", "check_followed"]
-
 Nearest = Literal["floor", "center"]
 """Which pixel is the nearest: ``"floor"`` rounds positions down, as torch's ``nearest``, ``tv_tensors.Mask`` and
 OpenCV's ``INTER_NEAREST`` do; ``"center"`` compares the centers of pixels, as Pillow and ``NEAREST_EXACT`` do."""

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ..transforms.ops.op import Array
 
-__all__ = ["PIL_FILTERS", "Picture", "array", "chw", "hwc", "nchw", "pil", "planes", "size_of", "to_bytes"]
-
 Picture: TypeAlias = Array | Image.Image
 """An array [H, W, C], or a PIL image. A decoded image stays a PIL image as long as possible, because each conversion is
 a copy. A result of a function that does not have three dimensions stays an array."""

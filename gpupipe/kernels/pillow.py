@@ -14,8 +14,6 @@ from torch import Tensor
 from ..transforms.ops.op import F64
 from .device_random import on
 
-__all__ = ["affine", "perspective"]
-
 Size = tuple[int, int]
 Fill = tuple[float, ...]
 

@@ -26,27 +26,6 @@ from ..transforms.ops import Call, Op
 from .device_random import on
 from .picture import Picture
 
-__all__ = [
-    "ARITHMETIC",
-    "BATCH_FORMS",
-    "FAST_FORMS",
-    "FORMS",
-    "LEVEL_FORMS",
-    "Form",
-    "RowMode",
-    "Together",
-    "arithmetic",
-    "batch_form",
-    "change_of",
-    "different_sizes",
-    "form",
-    "group_size",
-    "has_batch_form",
-    "is_arithmetic",
-    "level_form",
-    "works_together",
-]
-
 Form = Callable[[Picture, Any, int], Picture]
 BatchForm = Callable[[Tensor, Any], Tensor]
 RowMode = Literal["drawn", "each", "all"]

@@ -12,8 +12,6 @@ from torch.utils.data import get_worker_info
 
 from .apply import Arrays
 
-__all__ = ["stack_images", "worker_tensor"]
-
 
 def stack_images(images: Sequence[Arrays]) -> Any:
     """Stack B images to [B, H, W, C], or B tuples of views to a tuple of batches; in a worker, in shared memory."""

@@ -18,8 +18,6 @@ from .geometry import window
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
 from .registry import Form, batch_form, form
 
-__all__ = ["affine_grid", "displacements", "identity_grid", "perspective_grid"]
-
 
 @form(ops.Warp)
 def warp(image: Picture, op: ops.Warp, i: int) -> Picture:

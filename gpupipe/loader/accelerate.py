@@ -10,8 +10,6 @@ from .epoch import EpochIterator
 from .native import NativeSession
 from .session import Session
 
-__all__ = ["AnnouncedEpoch", "stays_as_it_is"]
-
 
 def stays_as_it_is(session: Session) -> bool:
     """Return whether ``prepare()`` must leave a loader alone. It may rebuild loaders that torch's DataLoader runs.

@@ -16,8 +16,6 @@ from ..reasons import Reason
 from ..script_warnings import warn
 from ..types import Shard
 
-__all__ = ["Agreement", "RankSetting"]
-
 _NUMBERS = count()
 SEED_PATIENCE = 600.0
 """Seconds to wait for the seed of rank 0. There is no order without it."""

@@ -19,8 +19,6 @@ from .epoch import Ahead, EpochIterator, Source
 from .session import Stats
 from .state import Cursor
 
-__all__ = ["Step", "batch_at", "plan_at", "step_at"]
-
 
 class Planned(Source, Protocol):
     """A session whose epochs are functions of their number."""

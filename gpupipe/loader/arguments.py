@@ -20,18 +20,6 @@ from ..planning.blocks import BlockShuffle
 from ..reading.kept import CacheKind
 from ..types import Shard
 
-__all__ = [
-    "NAMES",
-    "Arguments",
-    "DeviceLike",
-    "EngineName",
-    "Replaced",
-    "Shuffling",
-    "check_integer",
-    "length_of",
-    "taken_as",
-]
-
 P = ParamSpec("P")
 A = TypeVar("A")
 T = TypeVar("T")

@@ -24,8 +24,6 @@ from ..transforms.lambda_ import Lambda
 from ..transforms.ops import Op
 from .moved_targets import MovedTargets, mapped, name_of_target, wrapped
 
-__all__ = ["augment"]
-
 
 def augment(batch: Any, transforms: Any, *, seed: int, step: int, index: Any = None) -> Any:
     """Apply transforms to every image of a batch, with random numbers of its own.

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from ..errors import BadSample
 from ..printable import printable
 
-__all__ = ["BadSampleReport", "Reported"]
-
 
 class Reported(BadSample):
     """A bad sample, (index, path, kind, reason), with the number of times it occurred."""

@@ -21,8 +21,6 @@ from ..planning.schedules import ENDLESS, Stretched, Without
 from ..types import Shard
 from .arguments import Arguments, Shuffling, check_integer, length_of
 
-__all__ = ["Batching", "batching_of"]
-
 I64 = npt.NDArray[np.int64]
 
 _LIKELY = 32

@@ -18,8 +18,6 @@ from ..rng import stream
 from ..transforms.ops import Crop
 from ..types import ByHand, Plan
 
-__all__ = ["Collate", "put_in"]
-
 _PAIR = SampleForm((View(0), Rest()))
 _ALONE = SampleForm(View(0))
 _LAST = torch.channels_last

@@ -21,8 +21,6 @@ from .samplers import blocks_within
 from .session import Session
 from .start import refreshed, session_of, with_arguments
 
-__all__ = ["DataLoader"]
-
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
 """Attributes that torch's loader allows to be set and reads when an epoch begins."""
 _NOT_SHOWN = ("shuffle", "multiprocessing_context")

@@ -14,8 +14,6 @@ from ..transforms.compose import Compose
 from ..transforms.ops import Call, Op
 from .arguments import Arguments, EngineName
 
-__all__ = ["calls_in", "choose_engine", "has_calls"]
-
 
 def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
     """Return the engine's options, checked against the setup, why it was chosen, and why ``"auto"`` passed over

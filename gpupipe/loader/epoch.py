@@ -31,8 +31,6 @@ from .running import Lease, Running, one_thread_in_forks
 from .session import Stats
 from .state import Cursor
 
-__all__ = ["EpochIterator"]
-
 _ALL_GONE = (
     f"no other sample can replace these: all samples of the epoch, or {FROM_EPOCH:,} of them, were tried, and none is "
     "good. Check that the storage of the files is available:"

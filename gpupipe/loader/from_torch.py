@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .arguments import DeviceLike, EngineName
     from .dataloader import DataLoader
 
-__all__ = ["from_torch"]
-
 
 def from_torch(
     torch_loader: Any,

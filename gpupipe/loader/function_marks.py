@@ -8,8 +8,6 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["mark_of"]
-
 _VALUES = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
 
 

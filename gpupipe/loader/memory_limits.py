@@ -17,8 +17,6 @@ from ..engines.base import EngineConfig
 from ..engines.memory_uses import MemoryKind, MemoryUse, Workload
 from ..errors import MemoryBudgetError
 
-__all__ = ["Estimate", "check_device", "check_host", "estimate"]
-
 _HOST: tuple[MemoryKind, ...] = ("host", "pinned", "shm")
 
 

@@ -17,8 +17,6 @@ from ..interop.transforms import parts_of
 from ..kernels.moving import Moves
 from ..transforms.ops import Op, Views
 
-__all__ = ["MovedTargets", "mapped", "name_of_target", "wrapped"]
-
 
 def name_of_target(part: Any) -> str | None:
     """Return ``"BoundingBoxes"``, ``"KeyPoints"`` or ``"Mask"``; ``None`` for anything else."""

@@ -40,8 +40,6 @@ from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session
 from .state import Cursor, Position, State
 
-__all__ = ["NativeSession"]
-
 _ENOUGH = 64
 """Samples after which the share that engines do not make is known."""
 

@@ -30,8 +30,6 @@ from .session import Session
 from .state import checked_integer, short_repr
 from .torch_loader import Loader, Remembered
 
-__all__ = ["PlainSession"]
-
 _VERSION = 2
 _DRAW = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
 """Samplers of torch that draw from the global generator unless they are given another one."""

@@ -12,8 +12,6 @@ from ..planning.epoch import EpochPlan
 from ..reading.versions import versions_of
 from ..types import Plan
 
-__all__ = ["EpochStream", "PlanStream"]
-
 
 class EpochStream:
     """Plans of one epoch, starting with those to be repeated."""

@@ -35,9 +35,6 @@ from .batching import Batching, batching_of
 from .engine_choice import choose_engine, has_calls
 from .memory_limits import check_host
 
-__all__ = ["NotNative", "Resolved", "device_of", "resolve", "same_work"]
-
-
 _ENDLESS = 1 << 62
 
 

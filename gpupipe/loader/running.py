@@ -21,8 +21,6 @@ from ..signal_handlers import deferred
 from ..types import Batch
 from .plan_stream import PlanStream
 
-__all__ = ["Lease", "Running", "one_thread_in_forks"]
-
 _TIMES = count()
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .batching import Batching
     from .state import Position
 
-__all__ = ["OwnSampler", "blocks_within", "own_batches", "own_sampler"]
-
 
 class OwnSampler:
     """``loader.sampler`` if the script gave none: this rank's indices of the next epoch.

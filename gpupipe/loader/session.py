@@ -16,8 +16,6 @@ from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .memory_limits import Estimate
 
-__all__ = ["Session", "Stats"]
-
 _NO_PLANS = (
     "torch's DataLoader runs this dataset, and it only knows the next batch; print the loader to see why gpupipe's "
     "engines do not"

@@ -14,8 +14,6 @@ from .resolve import NotNative
 from .running import one_thread_in_forks
 from .session import Session
 
-__all__ = ["refreshed", "session_of", "with_arguments"]
-
 
 def session_of(a: Arguments) -> Session:
     """Return the session for these arguments.

@@ -13,8 +13,6 @@ from ..planning.order import Order
 from .agreement import Agreement
 from .batching import Batching
 
-__all__ = ["VERSION", "Cursor", "Position", "State", "checked_integer", "short_repr"]
-
 VERSION = 2
 
 

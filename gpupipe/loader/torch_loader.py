@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader as TorchLoader, RandomSampler
 
 from ..reading.torch_worker_processes import OwnIterator
 
-__all__ = ["Loader", "Remembered"]
-
 
 class Remembered(RandomSampler):
     """torch's ``RandomSampler`` that remembers the seed of its last permutation, so that it can be repeated."""

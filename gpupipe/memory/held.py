@@ -18,8 +18,6 @@ from ..system import ProcessMemory
 if TYPE_CHECKING:
     from ..loader.dataloader import DataLoader
 
-__all__ = ["DeviceMemory", "MemoryReport", "estimate", "preallocate", "release", "report"]
-
 
 @dataclass(frozen=True)
 class DeviceMemory:

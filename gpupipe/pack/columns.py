@@ -18,8 +18,6 @@ from ..datasets.images import EncodedImages
 from ..errors import ConfigError
 from ..sources.columns import LONGEST, array_of
 
-__all__ = ["KEY", "Carried", "Column", "canonical", "carry"]
-
 KEY = "__key__"
 """Name of the column with the keys of samples."""
 _OFFSET = 8

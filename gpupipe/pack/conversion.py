@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from ..codecs.files import Undecodable
 
-__all__ = ["AsIs", "Conversion", "Kept"]
-
 
 class Kept(NamedTuple):
     """The reason why a sample is copied unchanged."""

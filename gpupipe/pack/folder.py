@@ -17,8 +17,6 @@ from .conversion import Conversion, Kept
 from .journal import Journal
 from .processes import Tell, in_processes
 
-__all__ = ["FolderWriter", "Sample", "Written", "find", "pack_folder"]
-
 _PARTS = ".gpupipe-parts"
 _BYTES, _FILES = 8_000_000, 512
 """At most so much in one task, which is one message between processes."""

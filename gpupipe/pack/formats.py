@@ -23,8 +23,6 @@ from ..sources.extras import need
 from .columns import KEY, Column
 from .images import Raw
 
-__all__ = ["FORMATS", "Format", "Record", "ShardWriter", "member_key"]
-
 _EXTENSIONS = {
     "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "PPM": "ppm", "BMP": "bmp", "TIFF": "tif",
 }  # fmt: skip

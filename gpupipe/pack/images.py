@@ -18,8 +18,6 @@ from ..transforms import Resize
 from ..transforms.transform import Images
 from .conversion import Kept
 
-__all__ = ["QUALITY", "Raw", "Reencoded"]
-
 Raw = Literal["PPM", "BMP"]
 """Pillow's names of formats of plain pixels."""
 QUALITY = 90

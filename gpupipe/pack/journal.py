@@ -10,8 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, DatasetError
 
-__all__ = ["NAME", "Done", "Journal", "refuse_foreign"]
-
 NAME = "gpupipe-pack.jsonl"
 
 

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from ..errors import EngineError
 
-__all__ = ["Tell", "Work", "in_processes"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

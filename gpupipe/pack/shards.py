@@ -27,8 +27,6 @@ from .images import Reencoded
 from .journal import Journal
 from .processes import Tell, in_processes
 
-__all__ = ["Content", "Job", "ShardDone", "ShardTask", "chunks", "pack_shards", "plan_shards", "read"]
-
 I64 = npt.NDArray[np.int64]
 
 PARTS = ".gpupipe-parts"

@@ -18,8 +18,6 @@ from ..codecs.pillow import guarded, open_image, quiet
 from ..errors import MissingDependency
 from .conversion import Kept
 
-__all__ = ["Sliceable", "find_jpegtran"]
-
 _INSTALL = (
     "install it with apt install libjpeg-turbo-progs (Debian, Ubuntu), dnf install libjpeg-turbo-utils (Fedora), "
     "conda install libjpeg-turbo, or brew install jpeg-turbo"

@@ -30,8 +30,6 @@ from ..sources.shards import CLAIMS, Shards
 from ..sources.storage import LOCAL, Found
 from .journal import refuse_foreign
 
-__all__ = ["Unpacking"]
-
 _PIECE = 1 << 20
 _NAME = "source"
 

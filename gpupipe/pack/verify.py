@@ -20,8 +20,6 @@ from .columns import KEY
 from .processes import Tell, in_processes
 from .shards import Content, Job, ShardDone, chunks, read
 
-__all__ = ["verify"]
-
 
 @dataclass(frozen=True)
 class _Task:

@@ -27,8 +27,6 @@ from .difference import Difference, difference, to_pixels
 from .targets import Targets, moved_columns, targets_of
 from .tolerances import Tolerance, broken, tolerance, widest
 
-__all__ = ["Comparison", "Step", "Worst", "compare"]
-
 Pixels = npt.NDArray[np.uint8]
 Views = tuple[Tensor, ...]
 """Images of a batch, one [B, C, H, W] per view, or clips in the dataset's layout."""

@@ -22,8 +22,6 @@ from ..kernels import FORMS
 from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from ..transforms.ops.op import F64, Mask
 
-__all__ = ["Difference", "Spread", "border_masks", "difference", "gray_levels", "to_pixels"]
-
 _SUPPORT = {"bilinear": 1.0, "box": 0.5, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
 """Half width of each filter, in output pixels when shrinking, in input pixels when enlarging."""
 _HARMLESS = ("nearest", "nearest-exact", "box", "hamming")

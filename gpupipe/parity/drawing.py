@@ -14,8 +14,6 @@ from PIL import Image, ImageDraw, ImageFont
 from .compare import Worst
 from .targets import Targets
 
-__all__ = ["amplification", "amplified", "cell", "sheet", "with_targets"]
-
 Pixels = npt.NDArray[np.uint8]
 
 _INK, _PAPER, _GRAY = (24, 28, 36), (255, 255, 255), (110, 116, 128)

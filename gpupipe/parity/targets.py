@@ -14,8 +14,6 @@ from ..datasets.dataset import Dataset
 from ..reading.targets import following
 from ..transforms.boxes import convert_boxes
 
-__all__ = ["Targets", "moved_columns", "targets_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Targets:

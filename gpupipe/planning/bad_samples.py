@@ -24,8 +24,6 @@ from .order import Order, Shuffle, Streamed
 if TYPE_CHECKING:
     from ..datasets.dataset import Dataset
 
-__all__ = ["FROM_EPOCH", "BadSamples", "OnError"]
-
 OnError = Literal["raise", "skip", "replace"]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

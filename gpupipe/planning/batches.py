@@ -12,8 +12,6 @@ from ..errors import ConfigError, StateError
 from ..types import Shard
 from .order import Streamed
 
-__all__ = ["Batches", "GivenBatches", "Slices", "StreamedSlices"]
-
 I64 = npt.NDArray[np.int64]
 
 

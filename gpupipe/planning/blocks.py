@@ -15,8 +15,6 @@ from ..rng import stream
 from ..sources.base import Pages
 from .order import Order, Shuffle
 
-__all__ = ["BlockShuffle", "BlockShuffled", "Quality", "quality", "starts_of"]
-
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 

@@ -20,15 +20,6 @@ from .order import Order
 if TYPE_CHECKING:
     from ..datasets.dataset import Dataset
 
-__all__ = [
-    "EpochPlan",
-    "frames_of",
-    "pictures_per_sample",
-    "resolve_missing",
-    "resolve_plan",
-    "with_boxes",
-]
-
 
 def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) -> Plan:
     """Return the plan with its ops resolved for images of ``sizes`` i32[B, 2].

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from ..errors import ConfigError
 from ..rng import mix64, stream, uniforms
 
-__all__ = ["Explicit", "Order", "Sequential", "Shuffle", "Streamed", "checked_weights", "weighted"]
-
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 

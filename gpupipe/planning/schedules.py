@@ -10,8 +10,6 @@ import numpy.typing as npt
 from ..rng import mix64
 from .order import Order
 
-__all__ = ["ENDLESS", "Schedule", "Stretched", "Without"]
-
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 

@@ -12,8 +12,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["BatchPool", "Borrowed", "BufferPool", "host_buffer", "views_of"]
-
 U8 = npt.NDArray[np.uint8]
 
 

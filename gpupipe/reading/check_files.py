@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from ..codecs.files import NOT_A_FILE, Undecodable, refuse_large
 
-__all__ = ["FileChecker"]
-
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 

@@ -18,8 +18,6 @@ from .smaller import Smaller
 from .tiles import Cuts
 from .user_code import UserCodeReader
 
-__all__ = ["feed_of", "reader_for"]
-
 _RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
 _CODES = 255
 """Maximum number of codings with names; see :attr:`gpupipe.datasets.Dataset.codings`."""

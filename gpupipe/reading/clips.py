@@ -29,8 +29,6 @@ from .sample import bad_sample
 from .setup import Setup
 from .targets import targets_of
 
-__all__ = ["ClipReader", "FrameTaker"]
-
 U8 = npt.NDArray[np.uint8]
 
 

@@ -11,8 +11,6 @@ from ..kernels.picture import Picture, size_of
 from ..types import Plan
 from .sample import changed
 
-__all__ = ["Decoder", "Part", "Wanted", "Whole"]
-
 
 @dataclass(frozen=True)
 class Wanted:

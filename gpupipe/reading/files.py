@@ -26,8 +26,6 @@ from .targets import targets_of
 from .tiles import Cuts, fed
 from .windows import ops_left, turns_of
 
-__all__ = ["FileReader"]
-
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 RowResults = list[tuple[int, U8 | Cut | Undecodable | float | None]]

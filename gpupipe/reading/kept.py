@@ -30,8 +30,6 @@ from ..sources.remote.block_cache import BlockCache, bytes_kept
 from ..sources.storage import look_closely
 from .decoder import Decoder, Part, Wanted
 
-__all__ = ["CacheKind", "DecodedCache", "Kept", "decoded_bytes", "ram_budget"]
-
 U8 = npt.NDArray[np.uint8]
 
 CacheKind = Literal["ram", "disk"]

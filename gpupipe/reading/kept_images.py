@@ -21,8 +21,6 @@ from .setup import Setup
 from .take import Take, TakeBatch, Taken
 from .targets import targets_of
 
-__all__ = ["ImageTaker", "KeptImageReader"]
-
 
 class ImageTaker(ABC):
     """Receives the images of one plan."""

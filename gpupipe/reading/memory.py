@@ -11,8 +11,6 @@ from ..datasets.arrays import Arrays
 from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
 
-__all__ = ["InMemory"]
-
 
 @dataclass(frozen=True)
 class InMemory:

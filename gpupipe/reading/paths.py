@@ -15,8 +15,6 @@ from .sample import bad_sample
 from .targets import targets_of
 from .windows import ops_left, turns_of
 
-__all__ = ["PathReader", "padded"]
-
 U8 = npt.NDArray[np.uint8]
 
 

@@ -16,8 +16,6 @@ from .reader import Loaded, Reader
 from .sample import bad_sample
 from .targets import targets_of
 
-__all__ = ["PixelReader"]
-
 
 class PixelReader(Reader):
     """Looks up pixels, and with ``pinned`` copies them to memory that a GPU reads directly."""

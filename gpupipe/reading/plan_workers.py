@@ -19,8 +19,6 @@ from .setup import Setup
 from .torch_worker_processes import WorkerLoader, WorkersLost
 from .worker_activity import PATIENCE
 
-__all__ = ["WorkerRun", "Workers"]
-
 R = TypeVar("R")
 
 log = logging.getLogger("gpupipe")

@@ -24,8 +24,6 @@ from ..transforms.ops import Op
 from ..types import ByHand, Plan
 from .torch_threads import torch_threads
 
-__all__ = ["NO_BYTES", "NO_PIXELS", "AheadReader", "Decodes", "Feed", "Loaded", "MediaForm", "Pending", "Reader"]
-
 R = TypeVar("R")
 
 MediaForm = Literal["paths", "encoded", "pixels", "frames"]

@@ -22,20 +22,6 @@ from ..rng import stream
 from ..signal_handlers import pass_on
 from ..types import ByHand, Plan
 
-__all__ = [
-    "Drawing",
-    "Fetch",
-    "bad_sample",
-    "changed",
-    "chosen_rows",
-    "collate_targets",
-    "drawing",
-    "fetcher",
-    "fetching",
-    "naming",
-    "targets_with",
-]
-
 T = TypeVar("T")
 Fetch = Callable[[Callable[[int], Any], int], Any]
 

@@ -15,8 +15,6 @@ from ..transforms.compose import Compose
 if TYPE_CHECKING:
     from .kept import DecodedCache  # imports torch
 
-__all__ = ["Setup"]
-
 
 @dataclass(frozen=True)
 class Setup:

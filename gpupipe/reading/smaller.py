@@ -26,8 +26,6 @@ from ..types import Plan
 from .decoder import Part, Wanted
 from .windows import window_of
 
-__all__ = ["MARGIN", "PROMISE", "Smaller", "remark", "why_not"]
-
 U8 = npt.NDArray[np.uint8]
 
 MARGIN = 2

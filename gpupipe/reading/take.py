@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..transforms.ops import Op
     from .setup import Setup
 
-__all__ = ["Take", "TakeBatch", "Taken", "decoder_name"]
-
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 

@@ -19,8 +19,6 @@ from ..transforms.ops import Views
 from ..types import Plan
 from .sample import bad_sample
 
-__all__ = ["check_targets", "collated", "follow", "following", "targets_by_sample", "targets_of", "unreadable"]
-
 
 def targets_of(dataset: Dataset, plan: Plan) -> Any:
     """Return labels i64[B], or a dictionary of all columns by name if there are others, or ``None``. On the CPU.

@@ -20,8 +20,6 @@ from multiprocessing.connection import Connection, Listener
 from types import TracebackType
 from typing import Any
 
-__all__ = ["listen_without_a_file"]
-
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred
 
 

@@ -21,8 +21,6 @@ from .decoder import Decoder, Part, Wanted
 from .sample import changed
 from .windows import window_of
 
-__all__ = ["AROUND", "Cuts", "Sliced", "fed"]
-
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]

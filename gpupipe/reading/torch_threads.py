@@ -11,8 +11,6 @@ import torch
 from ..codecs.patience import Pool
 from ..signal_handlers import deferred
 
-__all__ = ["one_torch_thread", "torch_threads"]
-
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:

@@ -36,8 +36,6 @@ from ..signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
 from .worker_activity import Patience, show_stack_on_request, stack_of
 
-__all__ = ["OwnIterator", "WorkerLoader", "WorkersLost"]
-
 log = logging.getLogger("gpupipe")
 
 _LOOK = 0.25

@@ -28,9 +28,6 @@ from .sample import bad_sample, chosen_rows, fetcher, fetching, targets_with
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
-__all__ = ["Pack", "Packed", "UserCodeReader"]
-
-
 NO_TURNS = np.ones(0, np.uint8)
 
 

@@ -12,8 +12,6 @@ from ..datasets.dataset import Dataset
 from ..sources.storage import look_closely
 from ..types import Plan
 
-__all__ = ["versions_of"]
-
 
 def versions_of(dataset: Dataset, plan: Plan) -> list[Any]:
     """Return sizes and times of the files of a plan's samples, or error numbers, and the values of all columns.

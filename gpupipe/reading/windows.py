@@ -13,8 +13,6 @@ from ..datasets.dataset import Dataset
 from ..transforms.ops import Crop, Op
 from ..types import Plan
 
-__all__ = ["cut", "ops_left", "stored_windows", "turns_of", "window_of"]
-
 I32 = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 U8 = npt.NDArray[np.uint8]

@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["PATIENCE", "Patience", "show_stack_on_request", "stack_of"]
-
 PATIENCE = 60.0
 """Seconds without a batch before workers are inspected."""
 

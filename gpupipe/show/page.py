@@ -25,8 +25,6 @@ from ..parity.targets import Targets, targets_of
 from ..transforms.ops.op import Op
 from ..transforms.ops.structure import by_view
 
-__all__ = ["show"]
-
 Pixels = npt.NDArray[np.uint8]
 
 _SIDE, _FRAMES, _GAP = 224, 8, 10

@@ -22,8 +22,6 @@ from ..codecs.unpack import ARROW_CODECS, CODECS, Packed
 from ..errors import DatasetError
 from .storage import LOCAL, Storage
 
-__all__ = ["Listing", "PackedColumns", "Pages", "Source", "TextList", "Texts", "Values"]
-
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]

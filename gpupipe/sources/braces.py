@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from itertools import product
 
-__all__ = ["braces"]
-
 _RANGE = re.compile(r"(-?[0-9]+)[.]{2}(-?[0-9]+)(?:[.]{2}(-?[0-9]+))?|([A-Za-z])[.]{2}([A-Za-z])")
 _MOST = 1_000_000
 """Maximum number of names of one pattern. More are a typing mistake and would fill the memory."""

@@ -15,18 +15,6 @@ from ..errors import DatasetError
 from .base import TextList, Values
 from .extras import parse_json
 
-__all__ = [
-    "LONGEST",
-    "GrowingColumn",
-    "NoSuchColumn",
-    "are_fractions",
-    "array_of",
-    "checked_columns",
-    "json_field",
-    "member_value",
-    "parsed",
-]
-
 LONGEST = (1 << 16) - 1
 """Maximum number of bytes of a text or an array."""
 _NUMBERS = {"bool": ("B", np.uint8), "int": ("q", np.int64), "float": ("d", np.float64)}

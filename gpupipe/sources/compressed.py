@@ -12,8 +12,6 @@ from typing import IO, Any
 
 from .extras import need
 
-__all__ = ["InOrder", "codec_of", "plain_name", "unpacked"]
-
 _ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd", ".br": "brotli"}
 _SHORT = {".tgz": ".tar", ".tbz2": ".tar", ".txz": ".tar", ".tzst": ".tar"}
 _BEGINNINGS = {

@@ -10,8 +10,6 @@ from typing import IO, Any
 
 from ..errors import MissingDependency
 
-__all__ = ["NotJsonError", "file_names", "need", "parse_json", "read_json"]
-
 _LARGEST = 64 << 20
 """Maximum number of bytes of a JSON file: about 90,000 shards of MDS. Its values may take twenty times as many."""
 

@@ -18,8 +18,6 @@ from ..codecs.files import NOT_A_FILE
 from ..codecs.probe import MISSING, UNREADABLE
 from .base import Listing, Source, Texts
 
-__all__ = ["FileRows", "Listed", "Paths"]
-
 I64 = npt.NDArray[np.int64]
 
 

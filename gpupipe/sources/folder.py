@@ -20,8 +20,6 @@ from ..printable import printable
 from .base import Listing, Source
 from .files import FileRows
 
-__all__ = ["Tree", "find_classes"]
-
 _log = logging.getLogger("gpupipe")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from .extras import need
 
-__all__ = ["OutsideError", "find", "h5py", "walk"]
-
 _SOFT_LINKS = 32
 """Maximum number of soft links that one name may pass."""
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from ..errors import DatasetError
 from .storage import Storage
 
-__all__ = ["FILE", "names_beside", "text_of"]
-
 FILE = "labels.txt"
 _LINE = re.compile(rb"([0-9]{1,9}):(.+)")
 _LONGEST = 1 << 26

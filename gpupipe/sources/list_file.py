@@ -13,8 +13,6 @@ from ..codecs.retry import reason_of
 from ..errors import DatasetError
 from .columns import are_fractions
 
-__all__ = ["read_list"]
-
 _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
 _PATH |= {"video", "videos", "video_path", "clip", "clips", "clip_path"}
 _LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}

@@ -18,8 +18,6 @@ from .files import Paths
 from .spelling import plain
 from .storage import LOCAL, Storage
 
-__all__ = ["Listed", "Outside", "below", "expand", "is_url", "texts_of", "urls_below"]
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _WILD = re.compile(r"[*?\[]")
 

@@ -18,8 +18,6 @@ from ..codecs.unpack import Packed, unpack_whole
 from .compressed import InOrder
 from .thrift import ThriftReader
 
-__all__ = ["Column", "Where", "places"]
-
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 _HEADER = 1 << 16

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickletools
 
-__all__ = ["pair_of"]
-
 _BYTES = {"SHORT_BINBYTES": 2, "BINBYTES": 5, "BINBYTES8": 9}
 """Opcodes that store bytes, and the lengths of their headers."""
 _INTEGERS = {"BININT", "BININT1", "BININT2", "LONG1", "INT"}

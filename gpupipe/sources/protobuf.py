@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["BYTES", "FIXED32", "VARINT", "Field", "fields", "signed", "varints"]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 

@@ -15,8 +15,6 @@ from .base import Listing, PackedColumns, TextList
 from .columns import GrowingColumn
 from .storage import Found
 
-__all__ = ["Row", "RowTable"]
-
 _LARGEST = 1 << 63
 """Labels must fit into 64 bits."""
 _CODE = {"": 0, **{name: code for code, name in enumerate(CODECS, 1)}}

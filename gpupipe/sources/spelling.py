@@ -9,8 +9,6 @@ from urllib.parse import unquote
 
 from ..errors import DatasetError
 
-__all__ = ["plain"]
-
 _log = logging.getLogger("gpupipe")
 
 _IGNORED = re.compile(r"-[sSfLq]+|--(silent|show-error|fail|location|quiet|only-show-errors|no-progress|no-verbose)")

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked_at
 
-__all__ = ["LOCAL", "Container", "Found", "LocalFiles", "ReadSpan", "Storage", "look_closely", "read_spans"]
-
 U8 = npt.NDArray[np.uint8]
 
 _OPEN_FILES = 64

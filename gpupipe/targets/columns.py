@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ..transforms.boxes import BatchBoxes
 from .target import Collated, Moves, Target
 
-__all__ = ["ChosenRows", "NumberColumn", "TextColumn"]
-
 I64 = npt.NDArray[np.int64]
 
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ..errors import DatasetError
 from .target import Target
 
-__all__ = ["Labels", "as_labels"]
-
 
 def as_labels(values: npt.NDArray[Any], owner: str) -> npt.NDArray[np.int64]:
     """Convert integers to i64[N]. Raises :class:`DatasetError` if one is too large for i64, as torch does."""

@@ -15,8 +15,6 @@ from ..codecs.masks import read_mask
 from ..errors import DatasetError
 from .target import Array, Collated, Moves, Target
 
-__all__ = ["Masks", "stacked"]
-
 
 class Masks(Target):
     """One mask of ids per image, which crops, resizes, flips and warps move with the image.

@@ -12,8 +12,6 @@ from ..errors import DatasetError
 from ..transforms.boxes import BatchBoxes, BoxFormat, Clamping, check_boxes
 from .target import Array, Collated, Moves, Target
 
-__all__ = ["Boxes", "Keypoints", "ObjectNumbers"]
-
 
 class ObjectNumbers(Target):
     """One row of numbers for each object of an image, such as its class, its area, or whether it is a crowd.

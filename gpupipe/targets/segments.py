@@ -14,8 +14,6 @@ from ..errors import MissingDependency
 from .objects import ObjectNumbers
 from .target import Array, Collated, Moves
 
-__all__ = ["ObjectMasks", "Segments"]
-
 _CENTS = 100
 """COCO's coordinates have two decimals: whole hundredths divided by this are the same floats in half of the memory."""
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from ..transforms.boxes import BatchBoxes, BoxFormat, Clamping
 
-__all__ = ["Collated", "Moves", "Target"]
-
 Array: TypeAlias = npt.NDArray[Any]
 Collated: TypeAlias = Array | list[Array] | list[str]
 

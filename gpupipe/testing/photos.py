@@ -20,8 +20,6 @@ from PIL import Image
 from ..errors import ConfigError
 from ..rng import stream
 
-__all__ = ["SIZES", "make_photos", "photograph"]
-
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 

@@ -19,8 +19,6 @@ from .ops.op import F64, I64
 from .resize import resized
 from .transform import Images, Ops, Transform
 
-__all__ = ["CenterCrop", "LongestMaxSize", "Normalize", "SmallestMaxSize", "ToArray", "ToFloat", "ToTensorV2"]
-
 
 @frozen
 class ToArray(Transform):

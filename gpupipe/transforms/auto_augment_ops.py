@@ -31,8 +31,6 @@ from .ops import (
 from .ops.op import F64, I64, Mask
 from .transform import Images, Ops
 
-__all__ = ["GEOMETRIC", "Draw", "layer"]
-
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 _ADJUST = {"Brightness": Brightness, "Color": Saturation, "Contrast": Contrast, "Sharpness": Sharpness}
 _COLORS = (*_ADJUST, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from .ops.op import F64, I64
 
-__all__ = ["AUGMIX", "AUGMIX_PART", "AUTO", "POLICIES", "RAND", "WIDE", "Magnitudes", "Space", "SubPolicy"]
-
 Magnitudes = Callable[[int, I64], F64] | None
 """Function from (bins, sizes i64[B, 2]) to magnitudes f64[B, bins], or f64[1, bins] if sizes do not matter. ``None``
 for operations without a magnitude."""

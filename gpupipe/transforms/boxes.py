@@ -19,24 +19,6 @@ from ..errors import PipelineError
 from .ops import Crop, Flip, Op, Perspective, Resize, Warp
 from .ops.op import Array
 
-__all__ = [
-    "BatchBoxes",
-    "BoxFormat",
-    "Clamping",
-    "Size",
-    "cannot_follow",
-    "centers_within",
-    "check_boxes",
-    "clamp_boxes",
-    "clamp_keypoints",
-    "convert_boxes",
-    "corners",
-    "hull",
-    "move_boxes",
-    "move_keypoints",
-    "size_after",
-]
-
 BoxFormat = Literal["XYXY", "XYWH", "CXCYWH"]
 """Corners; upper left corner and size; center and size. Names of torchvision's ``BoundingBoxFormat``."""
 

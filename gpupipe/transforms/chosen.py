@@ -13,8 +13,6 @@ from .ops import Op
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
-__all__ = ["Chosen", "chosen"]
-
 _Row = tuple[float, ...]
 
 

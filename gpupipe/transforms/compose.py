@@ -21,8 +21,6 @@ from .ops.mixing import Mixing
 from .ops.op import F64, I64
 from .transform import Images, Ops, Transform
 
-__all__ = ["Compose", "Output", "Resolved", "as_compose", "flatten"]
-
 MemoryFormat = Literal["contiguous_format", "channels_last"]
 
 # Wide, tall, large, tiny and odd sizes, so that everything that depends on the size differs between them.

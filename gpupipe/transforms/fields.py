@@ -29,32 +29,6 @@ else:
         return lambda decorator: decorator
 
 
-__all__ = [
-    "Color",
-    "Converted",
-    "Fill",
-    "Flag",
-    "Interpolation",
-    "Names",
-    "Pair",
-    "Probability",
-    "Range",
-    "antialias",
-    "dtype",
-    "fill",
-    "flag",
-    "frozen",
-    "increasing",
-    "interpolation",
-    "interpolations",
-    "items",
-    "number",
-    "numbers",
-    "optional_fill",
-    "pair",
-    "probability",
-]
-
 T = TypeVar("T")
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")

@@ -12,8 +12,6 @@ from .ops import Op
 from .ops.op import F64, Mask
 from .transform import Images, Ops, Transform
 
-__all__ = ["HandWritten", "Path", "Step"]
-
 
 class Step(NamedTuple):
     """One transform of a path."""

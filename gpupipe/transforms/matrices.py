@@ -15,8 +15,6 @@ from .ops import Kind, Warp
 from .ops.op import F64, I32, I64, Mask
 from .transform import Images
 
-__all__ = ["affine_matrix", "affine_warp", "rotation_matrix", "rotation_warp"]
-
 Center = tuple[float, float] | None
 Fill = tuple[float, ...] | None
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from .ops.op import F64, I32, I64, U64, Mask
 
-__all__ = ["below", "between", "by_chance", "everywhere", "filled", "i32", "seeds"]
-
 
 def below(u: F64, n: I64 | int) -> I64:
     """Map uniform numbers in [0, 1) to uniform integers in [0, n)."""

@@ -13,8 +13,6 @@ import numpy as np
 
 from .ops.op import F64, I64, Mask
 
-__all__ = ["MOST", "PLACES", "places", "random_order"]
-
 PLACES: dict[int, tuple[int, ...]] = {
     0: (),
     1: (0,),

@@ -12,8 +12,6 @@ from .ops import Crop
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
-__all__ = ["PadToLargest", "padded"]
-
 _BY_PIXEL = (ConvertImageDtype, Normalize, PILToTensor, ToDtype, ToImage, ToTensor)
 
 

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from ..errors import ConfigError
 from .ops.op import F64
 
-__all__ = ["beta_quantile", "dirichlet", "gamma_quantile"]
-
 _STEPS = 100
 _TERMS = 10_000
 _TINY = 1e-300

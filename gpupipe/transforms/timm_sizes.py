@@ -16,8 +16,6 @@ from .ops.op import F64
 from .resize import resized
 from .transform import Images, Ops, Transform
 
-__all__ = ["CenterCropOrPad", "ResizeKeepRatio"]
-
 
 def _several(value: Any, what: str) -> tuple[str, ...]:
     return tuple(fields.interpolation(v, what) for v in items(value))

@@ -32,8 +32,6 @@ from .ops import (
 from .ops.op import F64, I64, Mask
 from .transform import Images
 
-__all__ = ["DRAWS", "NAMES", "Drawn", "Levels", "Step", "operation"]
-
 
 def _color(value: float | Sequence[float], what: str) -> Color:
     return tuple(float(v) for v in items(value))

@@ -13,8 +13,6 @@ from .fields import frozen
 from .ops import Dtype, Kind, Op
 from .ops.op import F64, I64
 
-__all__ = ["Images", "Ops", "Transform"]
-
 
 @dataclass(frozen=True, eq=False)
 class Images:

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ODD", "Structure", "walk"]
-
 ODD = {
     "junk": "bytes between its segments",
     "markers": "markers that do not belong in the head of a file",

@@ -12,8 +12,6 @@ import numpy as np
 from . import IDENTIFIER
 from .tiles import APP0, APP1, APP9, EOI, HEADER, MAX_SEGMENT, SOF0, SOF1, SOS, VERSION
 
-__all__ = ["Layout", "Unsliceable", "layout_of", "tile_width", "with_tile_index"]
-
 _SOI, _APP2 = 0xD8, 0xE2
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)}
 """Markers SOF0 to SOF15, which tell the coding process of the image."""

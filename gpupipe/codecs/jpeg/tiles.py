@@ -35,8 +35,6 @@ import numpy.typing as npt
 from ..files import ReadAt
 from . import IDENTIFIER
 
-__all__ = ["Cut", "Tiles", "cut", "read_tiles"]
-
 I64 = npt.NDArray[np.int64]
 
 SOF0, SOF1, EOI, SOS = 0xC0, 0xC1, 0xD9, 0xDA

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 
 from .nal import exp_golomb, length_size, messages, stored_sets, units
 
-__all__ = ["CHECKED", "ONE_FRAME_A_PACKET", "frames_shown", "is_entry", "is_intact", "is_known", "unreferenced"]
-
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
 """Codecs, by FFmpeg's names, whose every shown packet is one frame. For others, only decoding shows it."""
 

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from ..files import Undecodable, attempts
 from ..retry import is_transient
 
-__all__ = ["STRICT", "codec_of", "cut_short", "named", "not_its_fault", "opened", "orientation_of", "reading"]
-
 T = TypeVar("T")
 
 FORMATS = (

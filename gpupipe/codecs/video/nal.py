@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["exp_golomb", "length_size", "messages", "stored_sets", "units"]
-
 _LENGTH_AT = {"h264": 4, "hevc": 21}
 """Position in the extradata of the size of lengths."""
 

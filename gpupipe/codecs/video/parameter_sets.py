@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from .nal import exp_golomb, length_size, stored_sets, units
 
-__all__ = ["ParameterSets"]
-
 _SEQUENCE, _EXTENSION = 0xB3, 0xB5
 _FIRST_BYTES = {
     "h264": frozenset(byte for byte in range(128) if byte & 31 in (7, 8)),

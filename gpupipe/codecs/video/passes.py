@@ -21,8 +21,6 @@ from .container import codec_of, not_its_fault
 from .pixels import rgb
 from .types import Shortcuts, VideoEntry
 
-__all__ = ["Pass", "UnexpectedFrames"]
-
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["rgb"]
-
 U8 = npt.NDArray[np.uint8]
 
 _own = threading.local()

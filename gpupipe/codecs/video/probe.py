@@ -23,8 +23,6 @@ from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry, is_known
 from .container import STRICT, codec_of, cut_short, not_its_fault, opened, orientation_of, reading
 from .parameter_sets import ParameterSets
 
-__all__ = ["CUT", "EXACT", "LEADING", "LENIENT", "SURE", "VARIABLE", "VideoProbe", "probe"]
-
 VARIABLE, EXACT, CUT, SURE, LENIENT, LEADING = 1, 2, 4, 8, 16, 32
 """Bits of ``flags``.
 

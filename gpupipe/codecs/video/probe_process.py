@@ -12,8 +12,6 @@ from ..pillow import quiet
 from ..probe import answer
 from .probe import VideoProbe, probe
 
-__all__ = ["pack", "serve", "unpack"]
-
 _RECORD = struct.Struct("<BBBiiiiiiqHHII")
 
 

@@ -8,8 +8,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Shortcuts", "VideoEntry"]
-
 I64 = npt.NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ from ...printable import printable
 from ...sources.base import Source
 from .column_file import Columns, ColumnsError
 
-__all__ = ["bring", "leave", "url_of"]
-
 _log = logging.getLogger("gpupipe")
 
 

@@ -22,8 +22,6 @@ from ...codecs.files import pread
 from ...codecs.retry import reason_of, with_retries
 from ...errors import DatasetError
 
-__all__ = ["BLOCK", "IN_MEMORY", "Blocks", "ColumnsError", "aligned", "sums_of"]
-
 BLOCK = 4096
 """Bytes that are checked together. Reading a row costs this many."""
 IN_MEMORY = 128 << 20

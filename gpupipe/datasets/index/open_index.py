@@ -32,8 +32,6 @@ from .progress import Progress
 from .table import Index, is_racy, until_settled
 from .touched import holds_several, is_as_indexed, with_sums
 
-__all__ = ["IndexKind", "Probed", "assemble", "index_path", "leave_index", "open_index", "open_kind"]
-
 Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")

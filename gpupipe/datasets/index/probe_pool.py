@@ -35,8 +35,6 @@ from ...codecs.probe import (
 )
 from ...codecs.unpack import Packed
 
-__all__ = ["POOL_FROM", "PictureProber", "Prober", "probe_all"]
-
 R = TypeVar("R")
 
 POOL_FROM = 2_000

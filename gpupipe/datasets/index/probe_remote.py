@@ -13,8 +13,6 @@ from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
 from .probe_pool import PictureProber
 
-__all__ = ["probe_remote"]
-
 _BYTES = 32 << 20
 _ROWS = 1024
 """Maximum number of rows in one part."""

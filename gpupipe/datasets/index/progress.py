@@ -8,8 +8,6 @@ from time import monotonic as _now
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Progress"]
-
 _FIRST, _EVERY = 1.0, 30.0
 """Seconds until the first line, and between lines."""
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from ...sources.base import Texts
 from .column_file import Column, ColumnsError
 
-__all__ = ["Strings"]
-
 I64 = npt.NDArray[np.int64]
 
 _LONGEST = 1 << 16

@@ -11,8 +11,6 @@ from ...codecs.probe import OK
 from ...errors import BadSample
 from .table import Index
 
-__all__ = ["Summary", "summarize"]
-
 
 @dataclass(frozen=True)
 class Summary:

@@ -47,8 +47,6 @@ from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Arrays, Column, Columns, ColumnsError
 from .strings import Strings
 
-__all__ = ["Index", "is_racy", "sampled_rows", "until_settled"]
-
 I64 = npt.NDArray[np.int64]
 
 STAT_ALL = 20_000

@@ -23,8 +23,6 @@ from .probe_pool import Prober, probe_all
 from .progress import Progress
 from .table import Index
 
-__all__ = ["holds_several", "is_as_indexed", "part_sum", "with_sums"]
-
 _PART = 16 << 10
 _PARTS = 64
 """Number of parts of a file to compare."""

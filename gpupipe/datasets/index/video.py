@@ -27,8 +27,6 @@ from .column_file import Column, Columns
 from .open_index import IndexKind, Probed
 from .table import Index
 
-__all__ = ["VIDEOS", "VideoIndex"]
-
 I64 = npt.NDArray[np.int64]
 
 FORMAT = 4

@@ -24,8 +24,6 @@ from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
 from .sampling import Clips, choose, fits
 
-__all__ = ["VideoFiles"]
-
 I64 = npt.NDArray[np.int64]
 
 

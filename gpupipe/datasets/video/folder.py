@@ -12,8 +12,6 @@ from ..folder import checked_extensions, refuse_empty
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling
 
-__all__ = ["VIDEO_EXTENSIONS", "VideoFolder"]
-
 VIDEO_EXTENSIONS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
     *(".flv", ".wmv", ".3gp", ".ogv"),

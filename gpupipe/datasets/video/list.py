@@ -13,8 +13,6 @@ from ..list import listed
 from .files import VideoFiles
 from .sampling import Clips, Padding, Sampling
 
-__all__ = ["VideoList"]
-
 
 class VideoList(VideoFiles):
     """Clips of listed videos. A missing file is a bad sample, not an error.

@@ -27,8 +27,6 @@ import numpy.typing as npt
 from ...errors import ConfigError
 from ...rng import uniforms
 
-__all__ = ["Clips", "Padding", "Sampling", "Times", "choose", "fits", "on_screen"]
-
 I64 = npt.NDArray[np.int64]
 Sampling = Literal["random", "uniform", "segments", "segment_middles"]
 Padding = Literal["repeat", "loop", "skip"]

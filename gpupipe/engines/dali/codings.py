@@ -16,8 +16,6 @@ from ...codecs.coding import Coding
 from ...codecs.jpeg.structure import ODD
 from ...datasets.dataset import Dataset
 
-__all__ = ["SAFE", "by_pillow", "is_safe", "share_by_pillow"]
-
 SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
 """Safe codings. Unusual JPEGs have other codings, including CMYK ones, which DALI converts to RGB by another rule."""
 

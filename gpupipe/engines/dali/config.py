@@ -14,8 +14,6 @@ from .codings import by_pillow
 from .options import Options
 from .presence import installed
 
-__all__ = ["Dali"]
-
 
 @dataclass(frozen=True)
 class Dali(Options, EngineConfig):

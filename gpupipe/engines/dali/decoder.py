@@ -33,8 +33,6 @@ import numpy.typing as npt
 from ...cache_folder import cache_folder, make_folder, replacing
 from .messages import clean
 
-__all__ = ["FANCY_WINDOWS", "fancy_windows", "nvjpeg_version", "self_test", "windows_work"]
-
 log = logging.getLogger("gpupipe")
 
 FANCY_WINDOWS = (13, 2)

@@ -33,8 +33,6 @@ from .nvdec import NvdecReader
 from .repair import make_as_reference
 from .runner import Failed, Runner
 
-__all__ = ["DaliEngine"]
-
 log = logging.getLogger("gpupipe")
 
 _REST = 10.0

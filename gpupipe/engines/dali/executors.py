@@ -34,8 +34,6 @@ from .graph_end import GraphEnd
 from .pieces import AHEAD, images_of_a_piece, rows_of_pieces
 from .runner import Failed, Piece, Runner
 
-__all__ = ["Executor", "GraphAlone", "GraphThenThreads", "Started"]
-
 
 @dataclass(frozen=True)
 class Started:

@@ -25,8 +25,6 @@ from .lowering import Canvas, Input
 if TYPE_CHECKING:
     from nvidia.dali import Pipeline
 
-__all__ = ["ACCEPTS", "DecoderOptions", "Graph", "build_graph", "new_pipeline", "rows_fed", "turns_fed"]
-
 ACCEPTS: frozenset[MediaForm] = frozenset({"paths", "encoded", "pixels", "frames"})
 
 MEDIA = "media"

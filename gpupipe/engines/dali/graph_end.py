@@ -27,8 +27,6 @@ from ...transforms.ops import Call, Op, ToDtype, Views
 from ..base import names_of
 from .lowering import LOWERINGS, lacks
 
-__all__ = ["GraphEnd", "graph_end"]
-
 Size: TypeAlias = tuple[int, int] | None
 
 _CALL = 0.015

@@ -9,8 +9,6 @@ from ...transforms.ops import Op
 from .graph_end import GraphEnd
 from .lowering import Canvas, paint
 
-__all__ = ["Output", "lower"]
-
 
 class Output(NamedTuple):
     """One output of the graph."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clean"]
-
 
 def clean(message: str) -> str:
     """Extract DALI's own sentence from a message of many lines."""

@@ -33,8 +33,6 @@ from ..delivery import made_current
 from .graph import MEDIA, encoded, new_pipeline
 from .messages import clean
 
-__all__ = ["NvdecReader"]
-
 FRAMES = "frames"
 
 SMALLEST = 144

@@ -7,8 +7,6 @@ from typing import Literal, get_args
 
 from ...errors import ConfigError
 
-__all__ = ["Options"]
-
 Video = Literal["auto", "pyav", "nvdec"]
 
 

@@ -10,8 +10,6 @@ from ...reading.windows import window_of
 if TYPE_CHECKING:
     from ...reading.reader import Loaded
 
-__all__ = ["AHEAD", "images_of_a_piece", "rows_of_pieces"]
-
 AHEAD = 3
 """Number of pieces that DALI works on for the host: one, and those that it begins without waiting."""
 _BYTES = 16 << 20

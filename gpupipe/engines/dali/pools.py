@@ -12,8 +12,6 @@ from typing import Any
 from ...errors import ConfigError, EngineError, MissingDependency
 from .presence import installed
 
-__all__ = ["check", "loaded", "preallocate_device", "preallocate_pinned", "release"]
-
 
 def loaded() -> bool:
     """Return whether this process has loaded DALI, without which there are no pools."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 
-__all__ = ["installed"]
-
 
 def installed() -> bool:
     """Whether DALI can be imported."""

@@ -22,8 +22,6 @@ from ...reading.take import Take, TakeBatch, Taken
 from ...reading.windows import window_of
 from ..torch.reference import applied
 
-__all__ = ["make_as_reference"]
-
 
 def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[list[BadSample], Any]:
     """Return (bad samples, images). If no sample is bad, the images are those of the torch engine, on the CPU.

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .executors import Executor
     from .graph_end import GraphEnd
 
-__all__ = ["Route", "end_of", "route_of"]
-
 log = logging.getLogger("gpupipe")
 
 

@@ -24,8 +24,6 @@ from ..delivery import made_current
 from .graph import MEDIA, Graph
 from .messages import clean
 
-__all__ = ["Failed", "GivenUp", "Images", "Piece", "Runner"]
-
 Images = tuple[tuple[Any, ...], Any]
 """Images of a piece, one list per view, and i64[M, 3], the shapes of those that DALI decoded according to their headers
 (``None`` for pixels), both as lists of DALI."""

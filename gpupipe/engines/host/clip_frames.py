@@ -21,8 +21,6 @@ from ...transforms.ops import Crop, Flip, Resize
 from ...transforms.ops.op import Array
 from ...types import Plan
 
-__all__ = ["ClipBatches"]
-
 
 class ClipBatches:
     """Makes objects that receive the frames of a plan; see the module. :meth:`of` tells whether it can.

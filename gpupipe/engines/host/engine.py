@@ -21,8 +21,6 @@ from .clip_frames import ClipBatches
 from .kept_images import KeptImages
 from .pixel_images import PixelImages
 
-__all__ = ["HostEngine"]
-
 
 class HostEngine(Engine):
     """Delivers the batches that its reader makes. Starts nothing before the first :meth:`run`.

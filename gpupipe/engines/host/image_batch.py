@@ -20,8 +20,6 @@ from ...reading.buffers import BatchPool
 from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
 from ...transforms.ops.op import Array
 
-__all__ = ["ImageBatch"]
-
 _ALL = {**FORMS, **FAST_FORMS}
 _STAY = Moves(())
 

@@ -30,8 +30,6 @@ from ...transforms.ops import Op, Views
 from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
 
-__all__ = ["ImageThreads", "Making"]
-
 
 class ImageThreads:
     """A pool of ``threads`` threads, started on first use.

@@ -12,8 +12,6 @@ from ...transforms.ops import Call, Op
 from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
 
-__all__ = ["KeptImages"]
-
 
 class KeptImages:
     """Makes objects that receive the images of a plan. :meth:`of` tells whether it can.

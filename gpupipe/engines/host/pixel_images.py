@@ -16,8 +16,6 @@ from ...transforms.ops import Call, Gray, Op
 from ...types import Plan
 from .image_batch import ImageBatch
 
-__all__ = ["PixelImages"]
-
 _SINGLE = 8
 """Images that a thread takes at a time if it processes them one by one."""
 

@@ -25,8 +25,6 @@ from ..memory_uses import MemoryUse, Workload
 from ..staging import CopyStream, Ring, Uploader, map_tensors
 from .worker_tasks import Decode, Decoded
 
-__all__ = ["Torch"]
-
 Staging = Literal["ring", "pin_memory", "pageable"]
 
 

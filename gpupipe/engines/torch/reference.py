@@ -23,8 +23,6 @@ from ...transforms.compose import Compose
 from ...types import Plan
 from .torchs_loader import is_read_by_torchs_loader
 
-__all__ = ["applied", "one_sample", "reference"]
-
 _WARNED: WeakSet[Dataset] = WeakSet()
 """Datasets that torch's loader was found to read."""
 

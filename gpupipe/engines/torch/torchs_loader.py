@@ -11,8 +11,6 @@ from torch.utils.data import default_collate, get_worker_info
 from ...reasons import Reason
 from ...script_warnings import warn
 
-__all__ = ["CollateOfLoader", "is_read_by_torchs_loader"]
-
 _FRAMES = 8
 """Calls between torch's loader and a sample, with datasets of torch such as Subset in between."""
 

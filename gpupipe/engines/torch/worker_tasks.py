@@ -24,8 +24,6 @@ from ...transforms.compose import Compose
 from ...transforms.ops import Op
 from ...types import ByHand, Plan
 
-__all__ = ["Decode", "Decoded"]
-
 
 class Decoded(NamedTuple):
     """Result of a task."""

@@ -29,8 +29,6 @@ from xxhash import xxh3_64_intdigest
 
 from ...codecs.retry import is_transient
 
-__all__ = ["BlockCache", "bytes_kept"]
-
 U8 = npt.NDArray[np.uint8]
 
 _log = logging.getLogger("gpupipe")

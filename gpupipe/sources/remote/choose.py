@@ -8,8 +8,6 @@ from ...errors import MissingDependency
 from .clients import Client, Fsspec, Obstore
 from .helper import Helper
 
-__all__ = ["client_for"]
-
 _OBSTORE = {"s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https"}
 """Schemes that obstore supports."""
 

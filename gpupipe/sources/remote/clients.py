@@ -20,8 +20,6 @@ from ...codecs.patience import Requests
 from ...codecs.retry import REMOTE_WAITS, log, with_retries
 from ..storage import Found
 
-__all__ = ["CHANGED", "ByteRange", "Client", "Fsspec", "Obstore", "Offline"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

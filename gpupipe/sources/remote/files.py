@@ -26,8 +26,6 @@ from .choose import client_for
 from .clients import CHANGED, ByteRange, Client, Offline
 from .options import Remote
 
-__all__ = ["RemoteFiles", "sum_of"]
-
 U8 = npt.NDArray[np.uint8]
 Key = tuple[bytes, int, int]
 """URL, version, number of a block."""

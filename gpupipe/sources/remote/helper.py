@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 from ..storage import Found
 from .clients import ByteRange, Client
 
-__all__ = ["Helper", "error_of", "receive", "send", "told"]
-
 _BOOT = """
 import sys, json
 sys.path[:], given = map(json.loads, sys.argv[1:])

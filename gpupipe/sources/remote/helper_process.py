@@ -10,8 +10,6 @@ from .choose import client_for
 from .clients import ByteRange
 from .helper import receive, send, told
 
-__all__ = ["serve"]
-
 
 def serve(scheme: str, connections: int, timeout: float) -> None:
     """Answer requests from stdin on stdout until stdin is closed."""

@@ -8,8 +8,6 @@ from typing import Literal, get_args
 
 from ...errors import ConfigError
 
-__all__ = ["Fetch", "Remote"]
-
 Fetch = Literal["auto", "blocks", "samples"]
 
 

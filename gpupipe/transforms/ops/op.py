@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ...errors import ConfigError, PipelineError
 from .promise import Promise
 
-__all__ = ["F32", "F64", "I32", "I64", "U64", "Array", "Dtype", "HasMask", "Kind", "Mask", "Masked", "Op"]
-
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CPU", "CUDA", "EQUAL", "GRAPH", "ON_BATCH", "Bound", "Promise", "Tolerance"]
-
 CPU = ("dali", "cpu")
 CUDA = ("dali", "cuda")
 GRAPH = ("dali", "graph")

@@ -9,8 +9,6 @@ from typing import Any, Literal, cast, get_args
 from ...errors import ConfigError
 from .op import Dtype, Kind
 
-__all__ = ["Returned"]
-
 _Type = Literal["RGB", "L", "uint8", "float16", "float32"]
 _FORM = re.compile(rf"({'|'.join(get_args(_Type))})\[(.*)\]")
 _MODES = {1: "L", 3: "RGB"}

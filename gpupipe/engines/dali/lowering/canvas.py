@@ -17,8 +17,6 @@ from ....transforms.ops import Op
 from ....transforms.ops.op import Array
 from ..api import conditional, fn, types
 
-__all__ = ["Canvas", "Input", "OpAddress", "Selected"]
-
 OpAddress: TypeAlias = tuple[int, ...]
 """Position of an op: its number; for an op within another one also the branch, its number there, and so on."""
 

@@ -15,8 +15,6 @@ from ..api import fn, types
 from .canvas import Canvas, OpAddress, Selected
 from .registry import canvas_lowering, lowering
 
-__all__ = ["CUT_OFF", "blend", "contrasted", "factor_of", "to_bytes"]
-
 CUT_OFF = -0.5 + 1e-3
 """Added before rounding. The thousandth is for sums that come out slightly below an integer."""
 _FLOORED = 0.5

@@ -12,8 +12,6 @@ from .canvas import Selected
 from .color import CUT_OFF, blend, factor_of, to_bytes
 from .registry import lowering
 
-__all__ = ["stretched"]
-
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
 

@@ -18,8 +18,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from ....transforms.ops import Op
 from .canvas import Canvas, OpAddress, Selected
 
-__all__ = ["COSTS", "LOWERINGS", "Cost", "Lowering", "canvas_lowering", "lacks", "lowering", "paint"]
-
 _Drawn = TypeVar("_Drawn", bound=Callable[[Selected, Any], Any])
 _OnCanvas = TypeVar("_OnCanvas", bound=Callable[[Canvas, OpAddress, Any], None])
 
