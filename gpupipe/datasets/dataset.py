@@ -46,15 +46,16 @@ class Dataset(ABC):
     """For clips: whether frames are rotated as their file requests."""
     transform: Compose
     form: SampleForm | None = None
+    """Structure of a batch, if it is not ``[images, target]``."""
     small_pixels: tuple[int, ...] | None = None
     """(height, width) of images that user code makes in memory, if they are so small that torch's loader is as fast on
     a CPU."""
-    """Structure of a batch, if it is not ``[images, target]``."""
-
     keeps_targets: bool = False
     """For user code: whether the targets of a batch stay a list, for a collate function."""
     makes_by_hand: bool = False
     """Whether :meth:`by_hand` can make single samples; only for user code."""
+    brings_boxes: bool = False
+    """Whether user code says where the boxes of an image are when it is read, for transforms that draw by them."""
     results: tuple[tuple[int, int], ...] = ()
     """For user code with several images per sample: for each result in a sample, the index of its image and the index
     of the view that the pipeline makes of every image."""

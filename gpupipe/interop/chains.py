@@ -18,6 +18,7 @@ from ..kernels.stacking import stack_images
 from ..rng import uniforms
 from ..transforms import PILToTensor, ToImage, Transform
 from ..transforms.albumentations import ToArray
+from ..transforms.boxes import BatchBoxes
 from ..transforms.chosen import Chosen, chosen
 from ..transforms.compose import Resolved
 from ..transforms.ops import Op
@@ -154,6 +155,9 @@ class Chains:
         except (UnsupportedError, TranslationError):
             return True
 
+    def draw_by_boxes(self, places: tuple[int, ...]) -> int:
+        return sum(transform.draws_by_boxes for transform in self.translated(places).pipeline)
+
     def kind(self, places: tuple[int, ...]) -> str:
         return self._of(places)[0]
 
@@ -191,7 +195,8 @@ class Chains:
         if not found.steps or found.pipeline.mixing or len(found.pipeline.outputs) > 1:
             raise UnsupportedError("its parts cannot be told apart", "beside-image")
         draw = self._draw(step, channels)
-        images = Images(np.array([size]), chosen=_chosen(step))
+        boxes = _boxes(step) if found.pipeline.draws_by_boxes else None
+        images = Images(np.array([size]), chosen=_chosen(step), boxes=boxes)
         keyed = iter(zip(found.pipeline.transforms, found.pipeline.draw_keys, strict=True))
         stages = list[Stage]()
         for item, kind, count in found.steps:
@@ -207,7 +212,8 @@ class Chains:
     def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
         """Resolve one sample."""
         pipeline = self.translated(step.places, channels).pipeline
-        return pipeline.resolve_with(self._draw(step, channels), np.array([size], np.int32), chosen=_chosen(step))
+        sizes = np.array([size], np.int32)
+        return pipeline.resolve_with(self._draw(step, channels), sizes, _boxes(step), _chosen(step))
 
     def _draw(self, step: Step, channels: int) -> Callable[[int, int], F64]:
         """Return what draws for a sample: the numbers of each transform with the seed of its step."""
@@ -231,6 +237,11 @@ def _chosen(step: Step) -> F64 | None:
     """Return the numbers f64[1, K] that the script's own code chose on the way to a result."""
     rows = [one.row for one in step.chain if isinstance(one, WrittenStep)]
     return np.array([[number for row in rows for number in row]]) if rows else None
+
+
+def _boxes(step: Step) -> BatchBoxes | None:
+    """Return the boxes by which a transform on the way to a result draws."""
+    return next((one.boxes for one in step.chain if one.boxes is not None), None)
 
 
 def decoded(image: Any) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils import _pytree
@@ -23,6 +24,7 @@ from torch.utils import _pytree
 from ..errors import GpupipeError, TranslationError
 from ..kernels.moving import Moves
 from ..reasons import Reason, failure
+from ..transforms.boxes import BatchBoxes, check_boxes
 from ..transforms.ops import Crop, Flip, Op, Resize
 from .classes import changed_methods, class_name, known_class, shown
 from .noting import cannot_follow
@@ -112,6 +114,8 @@ class _Sample:
         """Ops that targets have not followed yet, each with its transform."""
         self._size = (0, 0)
         """Height and width of the image before them."""
+        self._boxes_changed = False
+        """Whether a transform of targets alone has run, which may have changed the boxes."""
 
     @property
     def has_targets(self) -> bool:
@@ -121,6 +125,7 @@ class _Sample:
     def go_through(self, step: Step, place: int) -> None:
         """Apply the transforms at ``place``. Raises :class:`UnsupportedError` or :class:`~gpupipe.errors.GpupipeError`
         if a part cannot follow the image."""
+        self._give_boxes(step)
         stages = step.run.computes.stages(step, place)
         is_trial = step.run.notice is not None
         if self._others:
@@ -154,7 +159,10 @@ class _Sample:
         if name in _OF_SAMPLES:
             self._move(is_trial)
             self._whole(item)
+            self._boxes_changed = True
             return
+        if self._boxes_changed and any(isinstance(op, Crop) and op.by_center for op in stage.ops):
+            raise UnsupportedError("put it before transforms that change boxes alone", "transform-order")
         chosen = self._chosen(item, stage.kind)
         if name in _OF_VALUES and chosen:
             self._move(is_trial)
@@ -172,6 +180,26 @@ class _Sample:
             self._size = stage.size
         whole = name not in _ALWAYS_CROP and any(_is_whole(op, stage.size) for op in stage.ops)
         self._ops += [(op, item) for op in stage.ops if op.geometric and not whole]
+
+    def _give_boxes(self, step: Step) -> None:
+        """Note the boxes if the transform draws by them."""
+        computes, earlier = step.run.computes, () if step.before is None else step.before.chain
+        if computes.draw_by_boxes(step.places) == computes.draw_by_boxes(tuple(one.place for one in earlier)):
+            return
+        found = [leaf for leaf in self.leaves if isinstance(leaf, _tv("BoundingBoxes"))]
+        if len(found) != 1:
+            raise UnsupportedError(
+                f"it draws by boxes, and the sample has {len(found)} BoundingBoxes instead of one", "beside-image"
+            )
+        before = (op for one in earlier for stage in computes.stages(one, one.place) for op in stage.ops)
+        if any(op.geometric for op in before):
+            raise UnsupportedError(
+                "it draws by boxes, and an earlier call has moved the image; use one Compose for both",
+                "transform-order",
+            )
+        values = check_boxes(_values(found[0]), found[0].format.value)
+        clamping: Any = getattr(found[0], "clamping_mode", "soft")
+        step.boxes = BatchBoxes(values, np.zeros(len(values), np.int64), found[0].format.value, clamping)
 
     def _move(self, is_trial: bool) -> None:
         """Let targets follow the ops up to here."""
@@ -320,7 +348,7 @@ def _moved(leaf: Any, moves: Moves, ops: Sequence[tuple[Op, Any]]) -> Any:
         raise UnsupportedError(
             f"a {type(leaf).__name__} of size {have} cannot follow an image of {wanted}", "beside-image"
         )
-    array = leaf.as_subclass(torch.Tensor).numpy()
+    array = _values(leaf)
     wrap = sys.modules["torchvision.tv_tensors"].wrap
     if isinstance(leaf, _tv("Mask")):
         made = moves.mask(array, "floor", [_fill(item, type(leaf)) for _, item in ops])
@@ -334,6 +362,10 @@ def _moved(leaf: Any, moves: Moves, ops: Sequence[tuple[Op, Any]]) -> Any:
     else:
         made = moves.keypoints(array)
     return wrap(torch.from_numpy(made), like=leaf, canvas_size=moves.out_size)
+
+
+def _values(leaf: Any) -> Any:
+    return leaf.as_subclass(torch.Tensor).numpy()
 
 
 def _fill(item: Any, kind: Any) -> float:
@@ -367,10 +399,21 @@ def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
             if any(sides):
                 fill = _fill(item, type(leaf)) if isinstance(leaf, _tv("Mask")) else 0
                 leaf = F.pad(leaf, sides, fill=fill, padding_mode=op.mode)
+            outside = op.by_center and isinstance(leaf, _tv("BoundingBoxes")) and ~_centers_within(leaf, op)
             leaf = F.crop(leaf, top + sides[1], left + sides[0], height, width)
+            if outside is not False:
+                leaf[outside] = 0
         else:  # whose numbers torchvision does not take
             return
     if not (type(leaf) is type(moved) and leaf.dtype == moved.dtype and torch.equal(leaf, moved)):
         raise UnsupportedError(
             f"this release of torchvision moves a {type(leaf).__name__} in another way", "beside-image"
         )
+
+
+def _centers_within(boxes: Any, op: Crop) -> Any:
+    """Return bool[N]: whether the window of a crop contains the centers of boxes, as ``RandomIoUCrop`` decides it."""
+    F: Any = sys.modules["torchvision.transforms.v2.functional"]
+    x1, y1, x2, y2 = F.convert_bounding_box_format(boxes.as_subclass(torch.Tensor), boxes.format, "XYXY").unbind(-1)
+    x, y, top, left = 0.5 * (x1 + x2), 0.5 * (y1 + y2), int(op.top[0]), int(op.left[0])
+    return (left < x) & (x < left + int(op.width[0])) & (top < y) & (y < top + int(op.height[0]))

@@ -4,7 +4,7 @@ they are decoded, and an engine does the transforms."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,16 @@ from ..codecs.unread import encoded_of, sendable, unread
 from ..datasets.sample_form import Rest, View
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
-from ..reading.sample import Drawing, drawing
+from ..reading.sample import Drawing, OwnNumbers, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
-from ..transforms.ops.op import F64
+from ..transforms.boxes import BatchBoxes
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
 from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
-from .steps import SampleCall
+from .steps import SampleCall, Step
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
 
@@ -64,6 +64,8 @@ class Recorded(FromTorch):
         self.results = tuple(shape.results) if shape.images > 1 else ()
         self._shape, self._chains = shape, chains
         self.refresh()
+        self.brings_boxes = found.pipeline.draws_by_boxes
+        self._example_boxes = _boxes_of(slots_of(example.sample))
         self._arrays = example.arrays and of_unread(example.sample)
         self._rows = bool(shape.examples)
         self._size = size if not self._rows and any(o.size is None for o in found.pipeline.outputs) else None
@@ -101,8 +103,8 @@ class Recorded(FromTorch):
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
                 if media is not None:
-                    images, rows = media
-                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), *rows
+                    images, numbers = media
+                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), numbers
                 if run.failure is None:
                     return self._by_hand(settled(sample))
         except Exception as e:
@@ -127,9 +129,9 @@ class Recorded(FromTorch):
             target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
-    def _media_of(self, sample: Any, run: SampleCall) -> tuple[list[Media], list[F64]] | None:
-        """Return what an engine gets for the images of a sample, and for each of them the numbers that the script's own
-        code chose (empty if it chose none); ``None`` if no engine can make the sample."""
+    def _media_of(self, sample: Any, run: SampleCall) -> tuple[list[Media], OwnNumbers | None] | None:
+        """Return what an engine gets for the images of a sample, and what the script's own code says about their ops;
+        ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
         steps = slots_of(sample)
@@ -139,6 +141,9 @@ class Recorded(FromTorch):
         rows = self._shape.rows(steps, self._chains)
         if rows is None or (self._made is not None and any(step.output()[0] != self._made for step in steps)):
             return None
+        boxes = _boxes_of(steps)
+        if self.brings_boxes and not _are_like(boxes, self._example_boxes):
+            return None
         found: list[Media] = []
         for source in sources_of(steps):
             media, mode, upright = _media(source.image)
@@ -147,7 +152,7 @@ class Recorded(FromTorch):
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
-        return found, [np.array(rows)] if self._rows else []
+        return found, OwnNumbers(np.array(rows) if self._rows else None, boxes) if self._rows or boxes else None
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
         opencv = self.limits.exif and isinstance(media, bytes)  # only images that OpenCV opens are turned upright here
@@ -206,6 +211,19 @@ def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
     except (UnsupportedError, GpupipeError) as e:
         e.__context__ = None
         return e.with_traceback(None)
+
+
+def _boxes_of(steps: Sequence[Step]) -> BatchBoxes | None:
+    """Return the boxes of a sample by which a transform draws."""
+    return next((one.boxes for step in steps for one in step.chain if one.boxes is not None), None)
+
+
+def _are_like(boxes: BatchBoxes | None, others: BatchBoxes | None) -> bool:
+    """Return whether boxes of two samples can lie in one array."""
+    if boxes is None or others is None:
+        return False
+    same_type = boxes.values.dtype == others.values.dtype
+    return same_type and (boxes.format, boxes.clamping) == (others.format, others.clamping)
 
 
 class _Unlike(Exception):

@@ -20,6 +20,7 @@ from ..datasets.arrangements import ARRANGEMENTS
 from ..errors import TranslationError
 from ..reasons import Reason
 from ..transforms import Transform
+from ..transforms.boxes import BatchBoxes
 from ..transforms.ops import Op
 
 TO_ARRAY = -1
@@ -57,6 +58,9 @@ class Computes(Protocol):
 
     def draws(self, step: Step) -> bool:
         """Return whether the last transform of a step may draw random numbers."""
+
+    def draw_by_boxes(self, places: tuple[int, ...]) -> int:
+        """Return how many of the transforms draw by boxes."""
 
     def written(self, op: Op) -> tuple[int, tuple[float, ...]] | None:
         """Return the place that stands for an op with one row, and the row of its numbers; ``None`` if the trials have
@@ -201,6 +205,8 @@ class Step(Pending):
         self.children = 0
         self.has_targets = False
         """Whether masks, boxes, keypoints or other images were moved with its numbers."""
+        self.boxes: BatchBoxes | None = None
+        """Boxes that the transform was given with the image and draws by."""
         self.seed: int
         self._values: list[Any] | None = None
         self._outputs: list[tuple[tuple[int, ...], torch.dtype]] | None = None

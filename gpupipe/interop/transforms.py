@@ -564,8 +564,10 @@ def _of_targets(t: Any, place: _ImageState) -> list[Transform]:
     return []
 
 
-def _of_boxes(t: Any, place: _ImageState) -> list[Transform]:
-    raise UnsupportedError("its draws depend on boxes, which a script's dataset makes later", "unknown-transform")
+def _iou_crop(t: Any, place: _ImageState) -> list[Transform]:
+    _of_targets(t, place)
+    limits = t.min_scale, t.max_scale, t.min_aspect_ratio, t.max_aspect_ratio
+    return [ours.RandomIoUCrop(*limits, sampler_options=tuple(t.options), trials=t.trials)]
 
 
 def _classification_preset(t: Any, place: _ImageState) -> list[Transform]:
@@ -619,7 +621,7 @@ _RULES: dict[str, Callable[[Any, _ImageState], list[Transform]]] = {
     "RandomCrop": _random_crop,
     # In place or not makes no difference here, and fingerprints of pipelines do not contain it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
-    "RandomIoUCrop": _of_boxes,
+    "RandomIoUCrop": _iou_crop,
     "SanitizeBoundingBoxes": _of_targets,
     "SanitizeKeyPoints": _of_targets,
     "SetClampingMode": _of_targets,

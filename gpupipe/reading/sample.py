@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
 from ..global_rng import lent, seed_all
 from ..rng import stream
 from ..signal_handlers import pass_on
+from ..transforms.boxes import BatchBoxes
 from ..types import ByHand, Plan
 
 T = TypeVar("T")
@@ -115,14 +116,30 @@ def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
     return dataset.by_hand if index in plan.by_hand else dataset.fetch
 
 
-def chosen_rows(chosen: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
-    """Return :attr:`gpupipe.types.Plan.chosen` of samples f64[images, K]. Samples without numbers, which the script's
-    own code made, get those of another one; without any numbers, return ``None``."""
-    some = next((rows for rows in chosen if rows is not None), None)
-    if some is None:
-        return None
-    by_sample = np.stack([some if rows is None else rows for rows in chosen])
-    return by_sample.swapaxes(0, 1).reshape(-1, some.shape[1])
+@dataclass(frozen=True, eq=False)
+class OwnNumbers:
+    """What a script's own code says about the ops of one sample."""
+
+    chosen: npt.NDArray[np.float64] | None = None
+    """f64[images, K], the rows of the sample in :attr:`gpupipe.types.Plan.chosen`."""
+    boxes: BatchBoxes | None = None
+    """Boxes of its image, by which a transform draws."""
+
+
+def with_own_numbers(plan: Plan, numbers: Sequence[OwnNumbers | None]) -> Plan:
+    """Return the plan with the numbers of its samples. A sample without numbers, which the script's own code made, gets
+    those of another sample, and no boxes."""
+    chosen = [own.chosen for own in numbers if own is not None and own.chosen is not None]
+    if chosen:
+        by_sample = np.stack([chosen[0] if own is None or own.chosen is None else own.chosen for own in numbers])
+        plan = replace(plan, chosen=by_sample.swapaxes(0, 1).reshape(-1, chosen[0].shape[1]))
+    boxes = {row: own.boxes for row, own in enumerate(numbers) if own is not None and own.boxes is not None}
+    if boxes:
+        some = next(iter(boxes.values()))
+        rows = np.repeat([*boxes], [len(of.values) for of in boxes.values()])
+        values = np.concatenate([of.values for of in boxes.values()])
+        plan = replace(plan, boxes=replace(some, values=values, rows=rows.astype(np.int64)))
+    return plan
 
 
 def targets_with(dataset: Dataset, targets: list[Any], by_hand: Mapping[int, ByHand]) -> Any:

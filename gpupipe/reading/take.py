@@ -26,6 +26,7 @@ from ..transforms.compose import Compose
 from ..types import ByHand, Plan
 from .decoder import Decoder, Part, Wanted, Whole
 from .kept import DecodedCache, Kept
+from .sample import OwnNumbers
 from .smaller import Smaller
 from .tiles import Cuts, Sliced
 from .windows import ops_left, window_of
@@ -47,8 +48,7 @@ class Taken(NamedTuple):
     """Number of the plan's ops, from the first, that are already applied to every picture."""
     target: Any = None
     """Values that user code returned besides the images."""
-    chosen: npt.NDArray[np.float64] | None = None
-    """f64[images, K], numbers that user code chose; see :attr:`gpupipe.types.Plan.chosen`."""
+    numbers: OwnNumbers | None = None
     decoded: bool = True
     """``False`` if the pixels came from a cache."""
 
@@ -154,10 +154,10 @@ class TakeBatch:
             fetched: Any = dataset.fetch(index)
             if isinstance(fetched, ByHand):
                 return fetched
-            media, target, *chosen = fetched
+            media, target, *numbers = fetched
             images = media if dataset.images_per_sample > 1 else [media]
             pictures = [self.image(row, image).pictures[0] for image in images]
-            return Taken(pictures, target=target, chosen=chosen[0] if chosen else None)
+            return Taken(pictures, target=target, numbers=numbers[0] if numbers else None)
         return self.known(row)
 
     def known(self, row: int) -> Taken:

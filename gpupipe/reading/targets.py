@@ -45,7 +45,7 @@ def check_targets(dataset: Dataset, pipeline: Compose) -> None:
     names = ", ".join(map(repr, columns))
     boxes = [name for name, target in columns.items() if target.format]
     needing = [t for t in pipeline.transforms if t.on_objects or t.draws_by_boxes]
-    if needing and not boxes:
+    if needing and not boxes and not dataset.brings_boxes:
         raise ConfigError(
             f"{needing[0]!r} needs boxes, and {dataset!r} has no column of them; leave it out, or add targets.Boxes "
             "with datasets.Columns"

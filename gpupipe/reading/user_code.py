@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
-from .sample import bad_sample, chosen_rows, fetcher, fetching, targets_with
+from .sample import OwnNumbers, bad_sample, fetcher, fetching, targets_with, with_own_numbers
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
@@ -63,8 +63,7 @@ class _Rows:
     """Images of each sample; ``None`` for samples made by user code."""
     targets: list[Any] = field(default_factory=list)
     by_hand: dict[int, ByHand] = field(default_factory=dict)
-    chosen: list[npt.NDArray[np.float64] | None] = field(default_factory=list)
-    """f64[images, K] of each sample, or nothing at all; see :attr:`gpupipe.types.Plan.chosen`."""
+    numbers: list[OwnNumbers | None] = field(default_factory=list)
 
     def add(self, taken: Sequence[Taken] | None, target: Any) -> None:
         self.taken.append(taken)
@@ -118,7 +117,7 @@ class Pack:
             view[...] = part
         resolved = None
         if plan.ops is None:
-            of_images = replace(plan.of_images(images), chosen=chosen_rows(rows.chosen))
+            of_images = with_own_numbers(plan.of_images(images), rows.numbers)
             resolved = resolve_plan(of_images, self.pipeline, sizes)
         by_pillow = len(seconds), sum(seconds)
         return Packed(blob, [p.shape for p in media], turns, target, resolved, [], by_pillow, rows.by_hand)
@@ -126,11 +125,11 @@ class Pack:
     def _add(self, fetched: Any, rows: _Rows, seconds: list[float]) -> None:
         if isinstance(fetched, ByHand):
             rows.by_hand[len(rows.targets)] = fetched
-            rows.chosen.append(None)
+            rows.numbers.append(None)
             rows.add(None, fetched.target)
             return
-        media, target, *chosen = fetched
-        rows.chosen += chosen or [None]
+        media, target, *numbers = fetched
+        rows.numbers += numbers or [None]
         several = media if self.dataset.images_per_sample > 1 else [media]
         rows.add([self._taken(one, seconds) for one in several], target)
 

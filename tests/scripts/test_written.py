@@ -18,11 +18,13 @@ from torch.utils.data import default_collate
 from torchvision import transforms as T, tv_tensors
 from torchvision.transforms import functional as F, v2
 
-from gpupipe import DataLoader, FallbackWarning
+from gpupipe import DataLoader, FallbackWarning, transforms as ours
 from gpupipe.global_rng import lent, seed_all
 from gpupipe.rng import stream
+from gpupipe.transforms import ops
+from gpupipe.transforms.boxes import BatchBoxes
 
-from .corpus.targets import Files
+from .corpus.targets import Detection, Files
 from .corpus.written import DATASETS, Named, RandomFlip
 from .harness.tree import make_tree
 
@@ -52,13 +54,13 @@ def check(ds: Any, loader: Any, collate: Callable[[list[Any]], Any]) -> None:
                 for i in range(n * BATCH, min(len(ds), (n + 1) * BATCH)):
                     seed_all(stream(SEED, epoch, "opaque", i))
                     samples.append(ds[i])
-            for ours, theirs in zip(leaves(made), leaves(collate(samples)), strict=True):
-                assert type(ours) is type(theirs)
+            for got, theirs in zip(leaves(made), leaves(collate(samples)), strict=True):
+                assert type(got) is type(theirs)
                 if not isinstance(theirs, torch.Tensor):
-                    assert ours == theirs
+                    assert got == theirs
                 else:
                     is_image = theirs.dtype == torch.float32 and theirs.ndim >= 3
-                    torch.testing.assert_close(ours, theirs, atol=LEVELS if is_image else 0, rtol=0)
+                    torch.testing.assert_close(got, theirs, atol=LEVELS if is_image else 0, rtol=0)
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +203,126 @@ def test_targets_follow_the_image_that_they_belong_to(way: str, tree: Path) -> N
             for image, mask, i in zip(images["first" in way], masks, numbers.tolist(), strict=True):
                 pixels = torch.from_numpy(np.array(ds.pixels(i))).view(-1, 3)
                 assert torch.equal(pixels[mask.long()].permute(2, 0, 1), image)
+
+
+class ByBoxes(Detection):
+    """Crops that are drawn by boxes, with a mask of the numbers of pixels."""
+
+    def __init__(self, root: Any, format: str, dtype: torch.dtype, steps: list[Any]):
+        super().__init__(root, v2.Compose([*steps, v2.ToImage(), v2.SanitizeBoundingBoxes(min_size=2)]))
+        self.format, self.dtype = format, dtype
+
+    def target(self, i: int) -> dict[str, Any]:
+        found = super().target(i)
+        found["boxes"] = v2.functional.convert_bounding_box_format(found["boxes"], new_format=self.format).to(
+            self.dtype
+        )
+        height, width = found["boxes"].canvas_size
+        numbers = torch.arange(1, 1 + height * width, dtype=torch.int32).view(height, width)
+        masks = [tv_tensors.Mask(numbers + k) for k in range(len(found["boxes"]))]
+        return found | {"masks": tv_tensors.Mask(torch.stack(masks))}
+
+    def moved(self, i: int, epoch: int) -> Any:
+        """Return the sample as torchvision's functions make it with the numbers of gpupipe's native transforms."""
+        image, target = self.image(i), self.target(i)
+        values, format = target["boxes"].numpy(), self.format
+        boxes = BatchBoxes(values, np.zeros(len(values), np.int64), format)  # type: ignore[arg-type]
+        keys, sizes = np.array([i], np.uint64), np.array([[image.height, image.width]])
+        for op in NATIVE.resolve(SEED, epoch, keys, sizes, boxes).ops:
+            if isinstance(op, ops.Flip) and op.mask[0]:
+                image, target = self._each(v2.functional.hflip, image, target)
+            if not isinstance(op, ops.Crop) or op.passes(0):
+                continue
+            top, left, height, width = (int(n[0]) for n in (op.top, op.left, op.height, op.width))
+            if op.padded:
+                right, below = width + left - image.width, height + top - image.height
+                image, target = self._each(
+                    lambda x, s=(-left, -top, right, below): v2.functional.pad(x, [*s]), image, target
+                )
+                continue
+            x1, y1, x2, y2 = v2.functional.convert_bounding_box_format(
+                torch.Tensor(target["boxes"]).to(self.dtype), target["boxes"].format, "XYXY"
+            ).unbind(-1)
+            x, y = 0.5 * (x1 + x2), 0.5 * (y1 + y2)
+            window = {"top": top, "left": left, "height": height, "width": width}
+            inside = (left < x) & (x < left + width) & (top < y) & (y < top + height)
+            assert inside.any()
+            crop = v2.RandomIoUCrop()
+            params = window | {"is_within_crop_area": inside}
+            image, target = self._each(lambda x, p=params, c=crop: c.transform(x, p), image, target)
+        return v2.SanitizeBoundingBoxes(min_size=2)(v2.functional.to_image(image), target)
+
+    def _each(self, function: Any, image: Any, target: Any) -> Any:
+        return function(image), target | {key: function(target[key]) for key in ("boxes", "masks")}
+
+
+NATIVE = ours.Compose([ours.RandomZoomOut(side_range=(1, 2)), ours.RandomIoUCrop(), ours.RandomHorizontalFlip()])
+SSD = [v2.RandomZoomOut(side_range=(1, 2)), v2.RandomIoUCrop(), v2.RandomHorizontalFlip()]
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize(
+    ("format", "dtype"), [("XYXY", torch.float32), ("XYWH", torch.int64), ("CXCYWH", torch.float64)]
+)
+def test_draws_by_boxes_are_those_of_the_native_transforms(
+    engine: str, format: str, dtype: torch.dtype, tree: Path
+) -> None:
+    ds = ByBoxes(tree, format, dtype, SSD)
+    cropped = 0
+    with DataLoader(ds, BATCH, seed=SEED, engine=engine, collate_fn=in_lists) as loader:
+        for epoch in range(2):
+            made = [sample for batch in loader for sample in zip(*batch, strict=True)]
+            for i, (image, target) in enumerate(made):
+                wanted, theirs = ds.moved(i, epoch)
+                torch.testing.assert_close(image, wanted, atol=1, rtol=0)
+                assert target.keys() == theirs.keys() and torch.equal(target["labels"], theirs["labels"])
+                for key in ("boxes", "masks"):
+                    assert type(target[key]) is type(theirs[key]) and target[key].dtype == theirs[key].dtype
+                    assert torch.equal(target[key], theirs[key]), (i, key)
+                cropped += len(target["boxes"]) < len(ds.target(i)["boxes"])
+        assert cropped > 2 and not loader.stats()["by_hand"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ([v2.ConvertBoundingBoxFormat("XYWH"), v2.RandomIoUCrop()], "before transforms that change boxes"),
+        (
+            [v2.RandomIoUCrop(), v2.ConvertBoundingBoxFormat("XYWH"), v2.RandomIoUCrop()],
+            "before transforms that change",
+        ),
+    ],
+)
+def test_draws_by_changed_boxes_stay_with_torch(steps: list[Any], why: str, tree: Path) -> None:
+    with pytest.warns(FallbackWarning, match=why):
+        DataLoader(ByBoxes(tree, "XYXY", torch.float32, steps), BATCH, collate_fn=in_lists)
+
+
+class InTwoCalls(ByBoxes):
+    """The image is moved before the call that draws by boxes."""
+
+    def __init__(self, *args: Any):
+        super().__init__(*args)
+        self.flip = v2.RandomHorizontalFlip()
+
+    def __getitem__(self, i: int) -> Any:
+        image, target = self.image(i), self.target(i)
+        image, target["boxes"], target["masks"] = self.flip(image, target["boxes"], target["masks"])
+        return self.transforms(image, target)
+
+
+class TwiceTheBoxes(ByBoxes):
+    """It has boxes twice."""
+
+    def __getitem__(self, i: int) -> Any:
+        image, target = self.image(i), self.target(i)
+        return self.transforms(image, target | {"more": target["boxes"]})
+
+
+@pytest.mark.parametrize(("kind", "why"), [(InTwoCalls, "earlier call has moved"), (TwiceTheBoxes, "2 BoundingBoxes")])
+def test_boxes_that_a_plan_cannot_have_stay_with_torch(kind: type, why: str, tree: Path) -> None:
+    with pytest.warns(FallbackWarning, match=why):
+        DataLoader(kind(tree, "XYXY", torch.float32, [v2.RandomIoUCrop()]), BATCH, collate_fn=in_lists)
 
 
 def test_draws_of_a_generator_of_its_own_stay_with_torch(tree: Path) -> None:

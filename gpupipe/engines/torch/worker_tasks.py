@@ -6,7 +6,7 @@ Problems of samples are returned rather than raised, so that the engine can name
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from ...kernels.batches import stack_plan
 from ...kernels.picture import Picture, size_of
 from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan
-from ...reading.sample import bad_sample, chosen_rows, fetching, naming, targets_with
+from ...reading.sample import bad_sample, fetching, naming, targets_with, with_own_numbers
 from ...reading.take import Take, TakeBatch, Taken
 from ...transforms.compose import Compose
 from ...transforms.ops import Op
@@ -58,7 +58,7 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         by_hand: dict[int, ByHand] = {}
-        chosen: list[Any] = []
+        numbers: list[Any] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
         with fetching(dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
@@ -69,7 +69,7 @@ class Decode:
                     bad.append(bad_sample(dataset, index, e))
                     continue
                 targets.append(taken.target)
-                chosen.append(None if isinstance(taken, ByHand) else taken.chosen)
+                numbers.append(None if isinstance(taken, ByHand) else taken.numbers)
                 if isinstance(taken, ByHand):
                     by_hand[row] = taken
                     images += [None] * dataset.images_per_sample
@@ -89,8 +89,7 @@ class Decode:
             return Decoded(None, target, None, [], by_hand)
         images = [np.zeros((*size, 3), np.uint8) if image is None else image for image in images]
         sizes = np.array([size_of(image) for image in images], np.int32)
-        plan = replace(plan.of_images(count), chosen=chosen_rows(chosen))
-        plan = resolve_plan(plan, self.pipeline, sizes)
+        plan = resolve_plan(with_own_numbers(plan.of_images(count), numbers), self.pipeline, sizes)
         assert plan.ops is not None
         head = head_and_tail(plan.ops)[0]
         numbered = enumerate(zip(images, plan.indices.tolist(), strict=True))

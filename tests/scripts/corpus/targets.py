@@ -310,10 +310,29 @@ def ssd_without_crops(args: Args, DataLoader: Any) -> Epochs:
     yield from detection(args, DataLoader, *steps, v2.Resize((48, 48)), v2.ConvertBoundingBoxFormat("CXCYWH"))
 
 
-@script(engine="torch", because=("RandomIoUCrop",))
+@script(engine="dali")
 def ssd_with_crops(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's detection reference, ssdlite: crops that are drawn by the boxes."""
     yield from detection(args, DataLoader, v2.RandomIoUCrop(), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes())
+
+
+@script(engine="dali", workers=1, needs=("pycocotools",))
+def ssd(args: Args, DataLoader: Any) -> Epochs:
+    """torchvision's detection reference, ssd: CocoDetection, wrapped, zoomed out and cropped by the boxes."""
+    steps = [
+        v2.RandomPhotometricDistort(),
+        v2.RandomZoomOut(fill={tv_tensors.Image: (123, 117, 104), "others": 0}, side_range=(1.0, 2.0)),
+        v2.RandomIoUCrop(),
+        v2.RandomHorizontalFlip(),
+        v2.Resize((40, 40)),
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.SanitizeBoundingBoxes(),
+        v2.ToPureTensor(),
+    ]
+    coco = datasets.CocoDetection(args.data / "images", args.data / "coco.json", transforms=v2.Compose(steps))
+    wrapped = datasets.wrap_dataset_for_transforms_v2(coco, target_keys=["boxes", "labels", "image_id"])
+    yield from epochs(args, DataLoader, wrapped, collate_fn=in_lists)
 
 
 @script(engine="dali")

@@ -137,8 +137,24 @@ def _flat(root: Path, pictures: list[U8], copies: int) -> None:
     _table(root / "captions.csv", ["filepath", "title"], captions)
     _table(root / "landmarks.csv", ["file", *(f"{axis}{k}" for k in range(4) for axis in "xy")], landmarks)
     write(root / "boxes.json", json.dumps(boxes))
+    write(root / "coco.json", json.dumps(_coco(boxes)))
     lines = [f"{row[0]}.jpg\t{row[1]}\n" for row in rows]
     write(root / "train_map.txt", "".join(lines))
+
+
+def _coco(boxes: dict[str, Any]) -> dict[str, Any]:
+    """The boxes as COCO has them, each with a polygon: a rhombus."""
+    images, annotations = [], list[dict[str, Any]]()
+    for i, (name, found) in enumerate(boxes.items()):
+        height, width = found["size"]
+        images.append({"id": i, "file_name": f"{name}.jpg", "height": height, "width": width})
+        for (x1, y1, x2, y2), label in zip(found["boxes"], found["labels"], strict=True):
+            x, y, w, h = (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1
+            shape = {"bbox": [x1, y1, w, h], "area": w * h / 2, "segmentation": [[x1, y, x, y1, x2, y, x, y2]]}
+            number = {"id": len(annotations) + 1, "image_id": i, "category_id": label, "iscrowd": 0}
+            annotations.append(number | shape)
+    categories = [{"id": k, "name": f"kind {k}"} for k in range(1, 5)]
+    return {"images": images, "annotations": annotations, "categories": categories}
 
 
 def _table(path: Path, header: list[str], rows: list[list[Any]]) -> None:
