@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .planning.blocks import BlockShuffle
     from .reasons import FallbackWarning, GpupipeWarning
     from .types import Batch, Plan, Shard
+    from .world import World
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "Plan",
     "SampleError",
     "Shard",
+    "World",
     "augment",
     "collate",
     "datasets",
@@ -52,6 +54,7 @@ _HOME = {
     "Plan": "types",
     "SampleError": "errors",
     "Shard": "types",
+    "World": "world",
     "augment": "loader.augment",
     "from_torch": "loader.from_torch",
 }

@@ -50,6 +50,7 @@ ADVICE = {
     "target-transform": "give one integer per sample as its label, and the same one each time",
     "transform-argument": "give the transform arguments that gpupipe supports",
     "transform-order": "put the transform where it gets the kind of input that gpupipe supports",
+    "uneven-ranks": "use a global_batch_size that the number of ranks divides, or weigh losses by samples",
     "unknown-dataset": "use gpupipe.datasets, or a dataset that holds its transforms as objects",
     "unknown-transform": "use a transform that gpupipe has",
     "unlike-parts": "concatenate folders of images with the same transform object and the same settings",

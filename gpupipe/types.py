@@ -1,12 +1,10 @@
-"""Values passed between the parts of gpupipe: :class:`Shard`, :class:`Plan`, :class:`ByHand`, :class:`Batch`.
+"""Values passed between the parts of gpupipe: :class:`Plan`, :class:`ByHand`, :class:`Batch`.
 
 All are frozen, validate themselves, and print shapes instead of contents. Numpy only.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import BadSample, ConfigError
+from .world import Shard
 
 if TYPE_CHECKING:
     from .transforms.boxes import BatchBoxes
@@ -24,51 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "ByHand", "Plan", "Shard"]
 
 IntArray = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Part of every global batch that this process takes: rank ``rank`` of ``world_size``.
-
-    >>> Shard(rank=1, world_size=4)
-    Shard(rank=1, world_size=4)
-    """
-
-    rank: int = 0
-    world_size: int = 1
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.rank, int) and isinstance(self.world_size, int)):
-            raise ConfigError(f"Shard takes two integers, not {self.rank!r} and {self.world_size!r}")
-        if self.world_size < 1 or not 0 <= self.rank < self.world_size:
-            raise ConfigError(
-                f"Shard(rank={self.rank}, world_size={self.world_size}): world_size must be at least 1 "
-                "and rank between 0 and world_size - 1"
-            )
-
-    @classmethod
-    def from_env(cls) -> Shard:
-        """Return the shard of this process.
-
-        It comes from an initialized ``torch.distributed``, or from the variables ``RANK`` and ``WORLD_SIZE`` that
-        ``torchrun`` sets, or is 0 of 1.
-
-        Raises :class:`ConfigError` if only one of the variables is set, or one is not an integer.
-        """
-        dist = sys.modules.get("torch.distributed")  # only a program that imported it can have initialized it
-        if dist is not None and dist.is_available() and dist.is_initialized():
-            return cls(dist.get_rank(), dist.get_world_size())
-        rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-        if rank is None and world is None:
-            return cls()
-        try:
-            return cls(int(rank), int(world))  # type: ignore[arg-type]
-        except (TypeError, ValueError) as e:
-            if isinstance(e, ConfigError):
-                raise
-            raise ConfigError(
-                f"RANK={rank!r} and WORLD_SIZE={world!r} must both be set to integers, or neither (torchrun sets both)"
-            ) from None
 
 
 def _describe(a: Any) -> str:

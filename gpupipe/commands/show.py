@@ -42,12 +42,12 @@ def run(
         epoch, step = epoch or 0, step or 0
     else:
         saved = _saved(state)
-        size = saved["batch_size"] * saved["world_size"]
+        size = saved["global_batch"]
         order = {"sequential": False, "shuffled": True}.get(saved["order"])
         if order is None:
             raise ConfigError(f"{state}: its order, {saved['order']!r}, needs the script; call loader.show() in it")
         loader = DataLoader(dataset, batch_size=size, shuffle=order, drop_last=bool(saved["drop_last"]), **common)
-        loader.load_state_dict({**saved, "batch_size": size, "world_size": 1})
+        loader.load_state_dict({**saved, "world_size": 1})
         epoch = saved["epoch"] if epoch is None else epoch
         step = max(saved["delivered"] // size - 1, 0) if step is None else step
     with loader:
@@ -75,7 +75,7 @@ def _saved(path: Path) -> dict[str, Any]:
 
 def _states(content: Any) -> Iterator[dict[str, Any]]:
     if isinstance(content, Mapping):
-        if {"version", "seed", "epoch", "delivered", "batch_size", "world_size", "order"} <= content.keys():
+        if {"version", "seed", "epoch", "delivered", "global_batch", "world_size", "order"} <= content.keys():
             yield dict(content)
         else:
             for value in content.values():

@@ -72,13 +72,20 @@ class Arguments:
     epoch_length: int | None = None
     infinite: bool = False
     exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None
+    global_batch_size: int | None = None
     replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # numpy's integers are accepted, as in torch.
-        for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1)):
+        for name, least in (("num_workers", 0), ("batch_size", 1), ("prefetch_factor", 1), ("global_batch_size", 1)):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_integer(getattr(self, name), name, least))
+        # Lightning makes a copy of a loader from its attributes, of which batch_size is one.
+        if self.global_batch_size is not None and self.batch_size not in (1, self.global_batch_size):
+            raise ConfigError(
+                f"global_batch_size={self.global_batch_size} is divided among the ranks, and batch_size="
+                f"{self.batch_size} is per rank; leave one of them out"
+            )
         if isinstance(self.shuffle, str):
             if self.shuffle != "blocks":
                 raise ConfigError(

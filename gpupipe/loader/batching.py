@@ -18,6 +18,8 @@ from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..planning.schedules import ENDLESS, Stretched, Without
+from ..reasons import Reason
+from ..script_warnings import warn
 from ..types import Shard
 from .arguments import Arguments, Shuffling, check_integer, length_of
 
@@ -32,6 +34,7 @@ class Batching:
     """Order and batches of all epochs of a loader, on this rank."""
 
     batch_size: int
+    """Samples per batch on this rank: at most one less if ``global_size`` is no multiple of the number of ranks."""
     drop_last: bool
     shard: Shard
     sampler: SamplerPlan
@@ -40,6 +43,13 @@ class Batching:
     instead_of: Batching | None = None
     """The loader's own batching, if a subclass replaced it by ``given``."""
     by_blocks: BlockShuffle | None = None
+    global_size: int | None = None
+    """Value of ``global_batch_size``."""
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a batch of all ranks."""
+        return self.batch_size * self.shard.world_size if self.global_size is None else self.global_size
 
     def order(self, seed: int, epoch: int) -> Order:
         """Samples of an epoch, over all ranks."""
@@ -54,7 +64,7 @@ class Batching:
         if total is None:
             raise TypeError(f"this loader has no len(): its sampler, {self.sampler.name}, has none")
         strided = self.sampler.shard is not None
-        return Slices(total, self.batch_size, self.shard, self.drop_last, strided=strided)
+        return Slices(total, self.batch_size, self.shard, self.drop_last, strided=strided, given=self.global_size)
 
     def batches(self, order: Order, start: int = 0) -> Batches:
         """Divide an order into batches after the first ``start`` samples, which were delivered before; see
@@ -86,9 +96,10 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         plan = translate_batch_sampler(a.replaced.batches, n, *begins)
         return Batching(own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own)
     if a.batch_sampler is not None:
-        if batch_size != 1 or a.shuffle or sampler is not None or drop_last:
+        if batch_size != 1 or a.shuffle or sampler is not None or drop_last or a.global_batch_size is not None:
             raise ConfigError(
-                "batch_sampler excludes batch_size, shuffle, sampler and drop_last, as in torch; leave them out"
+                "batch_sampler excludes batch_size, global_batch_size, shuffle, sampler and drop_last, as in torch; "
+                "leave them out"
             )
         if not is_batch_sampler_of_torch(a.batch_sampler):
             return _as_given(a, n)
@@ -104,8 +115,29 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
     by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
     shard = plan.shard or a.shard or Shard()
-    plan = _stretched(a, plan, batch_size * shard.world_size)
-    return Batching(batch_size, drop_last, shard, plan, by_blocks=by_blocks)
+    if a.global_batch_size is not None:
+        batch_size = share_of(a.global_batch_size, shard)
+    made = Batching(batch_size, drop_last, shard, plan, by_blocks=by_blocks, global_size=a.global_batch_size)
+    return replace(made, sampler=_stretched(a, plan, made.global_batch))
+
+
+def share_of(global_batch_size: int, shard: Shard) -> int:
+    """Return the largest number of samples that a rank takes of a global batch.
+
+    If the ranks' numbers differ, a warning says what that means for their gradients.
+    """
+    most, ranks = -(-global_batch_size // shard.world_size), shard.world_size
+    if global_batch_size < ranks:
+        raise ConfigError(
+            f"global_batch_size={global_batch_size} has no sample for some of {ranks} ranks; use at least {ranks}"
+        )
+    if global_batch_size % ranks and shard.rank == 0:
+        text = (
+            f"{ranks} ranks take {most - 1} or {most} of global_batch_size={global_batch_size} samples, and an average "
+            "over ranks weighs them alike"
+        )
+        warn("some samples count more than others", [Reason(text, "uneven-ranks")])
+    return most
 
 
 def _stretched(a: Arguments, plan: SamplerPlan, global_batch: int) -> SamplerPlan:

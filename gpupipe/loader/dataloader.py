@@ -104,6 +104,9 @@ class DataLoader(TorchLoader[Any]):
             ``epoch_length``, and ``state_dict()`` resumes at any step.
         exclude: indices of samples that are left out of every epoch. They are part of the order, so a state with other
             ones does not load. :meth:`plan_at` finds the samples of a step.
+        global_batch_size: samples per batch over all ranks, in place of ``batch_size``. Every rank takes its share, so
+            batches and steps stay as they are when a run continues on another number of ranks. If it is no multiple of
+            that number, shares differ by one sample, and a warning says so; ``batch_size`` is the largest.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). If there are more, :class:`SampleError` is raised.
 

@@ -252,7 +252,8 @@ class NativeSession(Session):
         }
         if self.batching.sampler.shard is not None:
             return settings
-        numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "batch_size", "drop_last")}
+        numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "drop_last")}
+        numbers["batch_size"] = self.batching.batch_size
         options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled", "cache")}
         functions = ", ".join(f"{c.name} [code {mark_of(c.function)}]" for c in calls_in(setup.pipeline.skeleton))
         return {

@@ -93,7 +93,7 @@ class PlainSession(Session):
         self.shard = arguments.shard or Shard()
         self._agreement = Agreement(self.shard, same_order=True)
         self._remembered: Remembered | None = None
-        self.loader = self._make(arguments)
+        self.loader = self._make(self._per_rank(arguments))
         self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
         self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
         if arguments.replaced is not None:
@@ -105,6 +105,21 @@ class PlainSession(Session):
         """Start of the next epoch, if a state was loaded."""
         self._rng = ""
         """Generator state of the epoch that ``iter()`` began last, until it ends."""
+
+    def _per_rank(self, a: Arguments) -> Arguments:
+        """Return the arguments with this rank's batch size."""
+        if a.global_batch_size is None:
+            return a
+        if a.batch_sampler is not None:
+            raise ConfigError("batch_sampler and global_batch_size exclude each other; leave one of them out")
+        ranks = a.sampler.num_replicas if isinstance(a.sampler, DistributedSampler) else self.shard.world_size
+        share, rest = divmod(a.global_batch_size, ranks)
+        if rest or not share:
+            raise ConfigError(
+                f"global_batch_size={a.global_batch_size} on {ranks} ranks: torch's own loader, which has to run this "
+                "dataset, gives every rank equally many samples; use a multiple of the number of ranks"
+            )
+        return a.changed(batch_size=share, global_batch_size=None)
 
     def _make(self, a: Arguments) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))

@@ -57,7 +57,7 @@ class OwnSampler:
     def __len__(self) -> int:
         batches = self._batching.slices()
         last = len(batches) - 1
-        return 0 if last < 0 else last * batches.batch_size + len(batches.take(last)[0])
+        return 0 if last < 0 else last * len(batches.take(0)[0]) + len(batches.take(last)[0])
 
     def __iter__(self) -> Iterator[int]:
         if not self.for_batches:

@@ -13,10 +13,10 @@ from ..planning.order import Order
 from .agreement import Agreement
 from .batching import Batching
 
-VERSION = 2
+VERSION = 3
 
 
-_LEAST = {"batch_size": 1, "world_size": 1, "sampler_epoch": -1}
+_LEAST = {"global_batch": 1, "world_size": 1, "sampler_epoch": -1}
 _BITS = {"seed": 1024}
 """Bits of fields that may be large: every seed that DataLoader accepts."""
 _SAVED = "load what state_dict() returned"
@@ -52,7 +52,8 @@ class State:
     seed: int
     epoch: int
     delivered: int
-    batch_size: int
+    global_batch: int
+    """Samples in a batch of all ranks."""
     world_size: int
     drop_last: int
     dataset: str
@@ -118,16 +119,13 @@ class State:
 
         Samples then come in the same order, once each, in other batches.
         """
-        if self.batch_size * self.world_size == now.batch_size * now.world_size:
+        if self.global_batch == now.global_batch:
             return None
-        fits, rest = divmod(self.batch_size * self.world_size, now.world_size)
-        keep = "" if rest else f"; batch_size={fits} would keep it"
         return (
-            f"this state was saved with {self.batch_size} samples on each of {self.world_size} rank(s), and the loader "
-            f"has {now.batch_size} on each of {now.world_size}: the epoch continues after its first {self.delivered} "
-            "samples with global batches of another size, which changes the number of steps and everything that "
-            "depends on it"
-            f"{keep}"
+            f"this state was saved with batches of {self.global_batch} samples on {self.world_size} rank(s) together, "
+            f"and the loader has {now.global_batch} on {now.world_size}: the epoch continues after its first "
+            f"{self.delivered} samples with batches of another size, which changes the number of steps and everything "
+            f"that depends on it; global_batch_size={self.global_batch} would keep it"
         )
 
 
@@ -256,7 +254,7 @@ class Position:
             seed=self.seed,
             epoch=cursor.epoch,
             delivered=cursor.delivered,
-            batch_size=self.batching.batch_size,
+            global_batch=self.batching.global_batch,
             world_size=self.batching.shard.world_size,
             drop_last=int(self.batching.drop_last),
             dataset=dataset,

@@ -45,22 +45,25 @@ class Batches(Protocol):
 class Slices:
     """Division of an order of known length into batches and ranks.
 
-    Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = batch_size * world_size``, and rank ``r`` takes its
-    ``r``-th part, so global batches do not depend on the number of ranks. ``drop_last`` drops a short last batch;
-    otherwise every rank gets an equal part of it, wrapped around to the front of the order as in torch's
-    DistributedSampler.
+    Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = global_batch``, and rank ``r`` takes its ``r``-th part, so
+    global batches do not depend on the number of ranks. If ``G`` is no multiple of it, parts differ by one sample.
+    ``drop_last`` drops a short last batch; otherwise every rank gets an equal part of it, wrapped around to the front
+    of the order as in torch's DistributedSampler.
 
     A resumed epoch counts batches from ``start``, the number of samples delivered before.
     """
 
     total: int
     batch_size: int
+    """Samples in the largest part of a global batch."""
     shard: Shard
     drop_last: bool
     start: int = 0
     strided: bool = False
     """Whether rank ``r`` takes every ``world_size``-th sample of a global batch, starting at ``r``, as torch's
     DistributedSampler does. Otherwise it takes consecutive samples."""
+    given: int | None = None
+    """Samples in a global batch, if it need not be a multiple of the number of ranks."""
 
     @property
     def ranks(self) -> int:
@@ -68,7 +71,7 @@ class Slices:
 
     @property
     def global_batch(self) -> int:
-        return self.batch_size * self.shard.world_size
+        return self.batch_size * self.shard.world_size if self.given is None else self.given
 
     def __len__(self) -> int:
         """Number of remaining batches, the same on every rank."""
@@ -88,8 +91,15 @@ class Slices:
         first, count = self.window(step).tolist()
         rank, world = self.shard.rank, self.shard.world_size
         share = -(-count // world)
-        own = range(rank, count, world) if self.strided else range(rank * share, min((rank + 1) * share, count))
+        if self.strided:
+            own = range(rank, count, world)
+        elif count == self.given:
+            own = range(rank * count // world, (rank + 1) * count // world)
+        else:
+            own = range(rank * share, min((rank + 1) * share, count))
         valid = len(own)
+        if count == self.given:
+            share = valid  # no sample of a whole batch comes twice
         mine = first + own.start + own.step * np.arange(share, dtype=np.int64)
         return mine % self.total if valid < share else mine, valid, first + count
 

@@ -173,48 +173,6 @@ def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
     assert [r["epochs"] for r in ranks] == [r["epochs"] for r in losing["torch", "folder", how]]
 
 
-# ---- Shard.from_env in this process
-
-
-@pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    return monkeypatch
-
-
-def test_without_torchrun_there_is_one_rank(env: pytest.MonkeyPatch) -> None:
-    assert Shard.from_env() == Shard(0, 1)
-
-
-def test_torchruns_variables_are_read(env: pytest.MonkeyPatch) -> None:
-    env.setenv("RANK", "3")
-    env.setenv("WORLD_SIZE", "8")
-    assert Shard.from_env() == Shard(3, 8)
-
-
-@pytest.mark.parametrize(
-    ("rank", "world"), [("3", None), (None, "8"), ("x", "8"), ("8", "8"), ("-1", "8"), ("0", "0"), ("", "")]
-)
-def test_half_a_setting_is_an_error_and_not_one_rank(
-    env: pytest.MonkeyPatch, rank: str | None, world: str | None
-) -> None:
-    for name, value in (("RANK", rank), ("WORLD_SIZE", world)):
-        if value is not None:
-            env.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"RANK|world_size"):
-        Shard.from_env()
-
-
-def test_an_initialized_group_goes_before_the_environment(env: pytest.MonkeyPatch) -> None:
-    env.setenv("RANK", "3")
-    env.setenv("WORLD_SIZE", "8")
-    env.setattr(dist, "is_initialized", lambda: True)
-    env.setattr(dist, "get_rank", lambda: 1)
-    env.setattr(dist, "get_world_size", lambda: 2)
-    assert Shard.from_env() == Shard(1, 2)
-
-
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0), (0.0, 1), ("0", 1)])
 def test_impossible_shards_are_refused(rank: Any, world: Any) -> None:
     with pytest.raises(ConfigError, match="Shard"):

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "signal_handlers",
         "system",
         "types",
+        "world",
     ),
     ("codecs",),
     ("sources", "targets", "transforms"),

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from support import BATCH, SEED, TRAIN, N, all_seen, pictures, seen, warned, write_photos
+from torch.utils.data import DistributedSampler
 
 from gpupipe import DataLoader, Shard, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
-from gpupipe.errors import StateError
+from gpupipe.errors import ConfigError, StateError
 
 PIXELS = pictures()
 
@@ -40,11 +41,11 @@ def saved(**arguments: Any) -> dict[str, Any]:
 def test_a_state_is_a_few_plain_values() -> None:
     state = saved()
     assert state == {
-        "version": 2,
+        "version": 3,
         "seed": SEED,
         "epoch": 0,
         "delivered": 10,
-        "batch_size": BATCH,
+        "global_batch": BATCH,
         "world_size": 1,
         "drop_last": 0,
         "dataset": arrays().fingerprint,
@@ -91,10 +92,10 @@ def test_another_dataset_pipeline_or_order_is_refused_and_both_are_printed(build
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ((5, 1), (4, 1), "batch_size=5 would keep it"),
+        ((5, 1), (4, 1), "global_batch_size=5 would keep it"),
         ((5, 1), (3, 2), "which changes the number of steps"),
-        ((4, 2), (5, 1), "batch_size=8 would keep it"),
-        ((3, 2), (3, 1), "batch_size=6 would keep it"),
+        ((4, 2), (5, 1), "global_batch_size=8 would keep it"),
+        ((3, 2), (3, 1), "global_batch_size=6 would keep it"),
         ((4, 2), (8, 1), None),
         ((6, 1), (2, 3), None),
     ],
@@ -114,22 +115,63 @@ def test_another_batch_goes_on_and_a_warning_says_if_the_global_one_changes(
     assert [str(said) in text for text in texts] == [True] * (said is not None)
 
 
+@pytest.mark.parametrize(("total", "drop_last"), [(N, False), (N, True), (5, False)])
+@pytest.mark.parametrize("sampler", [False, True])
+def test_a_global_batch_is_the_same_on_every_number_of_ranks(total: int, drop_last: bool, sampler: bool) -> None:
+    def batches(world: int, state: Any = None) -> list[list[int]]:
+        dataset = arrays(n=total)
+        parts = []
+        for rank in range(world):
+            order = {"sampler": DistributedSampler(dataset, world, rank, shuffle=False), "shuffle": None}
+            given = order if sampler else {"shard": Shard(rank, world)}
+            one = loader(dataset, batch_size=1, global_batch_size=5, drop_last=drop_last, **given)
+            if state is not None:
+                one.load_state_dict(state)
+            assert one.batch_size == -(-5 // world)
+            parts.append([seen(batch)[: one.valid] for batch in one])
+            assert len(parts[-1]) == len(one if state is None else parts[0])
+        return [sorted(i for part in step for i in part) for step in zip(*parts, strict=True)]
+
+    with warned() as texts:
+        whole = batches(1)
+        assert batches(2) == batches(3) == whole
+        assert len(whole) == (total // 5 if drop_last else -(-total // 5))
+        one = loader(arrays(n=total), global_batch_size=5, batch_size=1, drop_last=drop_last, shard=Shard(1, 2))
+        next(iter(one))
+        if not sampler:
+            assert batches(3, one.state_dict()) == whole[1:]
+    assert texts and all("2 ranks take 2 or 3 of global_batch_size=5" in t or "3 ranks take 1 or 2" in t for t in texts)
+
+
+def test_a_global_batch_excludes_a_batch_per_rank_and_needs_a_sample_for_each() -> None:
+    with pytest.raises(ConfigError, match="global_batch_size=8 is divided among the ranks, and batch_size=5 is per"):
+        loader(global_batch_size=8)
+    with pytest.raises(ConfigError, match="global_batch_size=2 has no sample for some of 3 ranks; use at least 3"):
+        loader(batch_size=1, global_batch_size=2, shard=Shard(0, 3))
+    with pytest.raises(ConfigError, match="batch_sampler excludes batch_size, global_batch_size"):
+        loader(batch_size=1, shuffle=None, global_batch_size=2, batch_sampler=[[0, 1], [2, 3]])
+    samples = [(torch.zeros(2), i) for i in range(N)]
+    with pytest.raises(ConfigError, match="on 2 ranks: torch's own loader, which has to run this dataset, gives every"):
+        DataLoader(samples, global_batch_size=5, shard=Shard(0, 2), device="cpu")
+    assert DataLoader(samples, global_batch_size=6, shard=Shard(0, 2), device="cpu").batch_size == 3
+
+
 @pytest.mark.parametrize(
     ("garbage", "message"),
     [
         (None, "not NoneType"),
         ([1, 2], "not list"),
-        ({}, "version None; this gpupipe reads version 2"),
-        ({"version": 3}, "version 3; this gpupipe reads version 2"),
+        ({}, "version None; this gpupipe reads version 3"),
+        ({"version": 2}, "version 2; this gpupipe reads version 3"),
         ({"version": "1"}, "version '1'"),
-        ({"version": 2, "hello": 3}, r"lacks \['batch_size'.*has \['hello'\] more"),
+        ({"version": 3, "hello": 3}, r"lacks \['dataset'.*has \['hello'\] more"),
         ({**saved(), "delivered": -5}, "delivered=-5, which must not be negative"),
         ({**saved(), "delivered": 2.0}, "delivered=2.0, which must be int"),
         ({**saved(), "seed": -1}, "seed=-1, which must not be negative"),
         ({**saved(), "sampler_epoch": -2}, "sampler_epoch=-2, which must be at least -1"),
         ({**saved(), "epoch": True}, "epoch=True, which must be int"),
         ({**saved(), "dataset": 7}, "dataset=7, which must be str"),
-        ({**saved(), "batch_size": 0}, "batch_size=0, which must be at least 1"),
+        ({**saved(), "global_batch": 0}, "global_batch=0, which must be at least 1"),
         ({**saved(), "world_size": 0}, "world_size=0, which must be at least 1"),
         ({**saved(), "epoch": 1 << 63}, r"epoch=9223372036854775808, which must be below 2\*\*63; load what"),
         ({**saved(), "epoch": float("nan")}, "epoch=nan, which must be int; load what state_dict"),

@@ -40,43 +40,6 @@ def test_shard_is_frozen() -> None:
         Shard().rank = 3  # type: ignore[misc]
 
 
-@pytest.fixture
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    return monkeypatch
-
-
-def test_shard_from_env(no_launcher: pytest.MonkeyPatch) -> None:
-    assert Shard.from_env() == Shard(0, 1)
-    no_launcher.setenv("RANK", "3")
-    no_launcher.setenv("WORLD_SIZE", "8")
-    assert Shard.from_env() == Shard(3, 8)
-
-
-@pytest.mark.parametrize(
-    ("rank", "world"), [("3", None), (None, "8"), ("three", "8"), ("1.0", "2"), ("", ""), ("8", "8")]
-)
-def test_shard_from_half_an_environment(no_launcher: pytest.MonkeyPatch, rank: str | None, world: str | None) -> None:
-    for name, value in (("RANK", rank), ("WORLD_SIZE", world)):
-        if value is not None:
-            no_launcher.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"rank|RANK"):
-        Shard.from_env()
-
-
-def test_shard_prefers_the_process_group(no_launcher: pytest.MonkeyPatch) -> None:
-    import torch.distributed as dist
-
-    no_launcher.setenv("RANK", "5")
-    no_launcher.setenv("WORLD_SIZE", "8")
-    no_launcher.setattr(dist, "is_available", lambda: True)
-    no_launcher.setattr(dist, "is_initialized", lambda: True)
-    no_launcher.setattr(dist, "get_rank", lambda: 1)
-    no_launcher.setattr(dist, "get_world_size", lambda: 2)
-    assert Shard.from_env() == Shard(1, 2)
-
-
 def test_plan_checks_itself() -> None:
     with pytest.raises(ConfigError, match="must be 1-D and of equal length"):
         plan(keys=np.arange(3, dtype=np.uint64))
