@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..bench.machine import cores
-from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
-from ..parity.drawing import sheet
+from ..parity.drawing import create_folder_of, sheet
 from ..printable import printable
 from .console import console, quantity
 from .inputs import device_type, open_pipeline, open_samples
@@ -31,7 +30,7 @@ def run(
 ) -> int:
     where, _ = device_type(device)
     if out is not None:
-        _make_room(out)
+        create_folder_of(out)
     composed = open_pipeline(pipeline)
     dataset = open_samples(folder, frames=frames, stride=stride)
     one = dataset.medium.picture
@@ -53,16 +52,6 @@ def run(
     elif found.steps[-1].difference.max > 0:
         screen.print(f"--out worst.png draws the {one}s that differ most", style="dim")
     return 0 if found.ok else 1
-
-
-def _make_room(out: Path) -> None:
-    """Create the folder of an output file before the work begins. Raises :class:`ConfigError` on failure."""
-    if out.is_dir():
-        raise ConfigError(f"--out {out} is a folder; name a file in it, such as {out / 'worst.png'}")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise ConfigError(f"--out {out}: cannot create its folder: {e.strerror}; name another one") from e
 
 
 def print_comparison(found: Comparison, title: str, one: str = "image") -> None:

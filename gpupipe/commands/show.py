@@ -11,6 +11,7 @@ from typing import Any
 from ..bench.machine import cores
 from ..errors import ConfigError
 from ..loader.dataloader import DataLoader
+from ..parity.drawing import create_folder_of
 from .console import console
 from .inputs import device_type, open_pipeline, open_samples
 
@@ -36,9 +37,11 @@ def run(
     composed = open_pipeline(pipeline)
     dataset = open_samples(folder, frames=frames, stride=stride)
     dataset.transform = composed
-    common: dict[str, Any] = {"device": where, "num_workers": cores()}
+    create_folder_of(out)
+    saved: dict[str, Any] | None = None
+    options: dict[str, Any] = {"shuffle": True, "seed": seed}
     if state is None:
-        loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, seed=seed, **common)
+        size = batch_size
         epoch, step = epoch or 0, step or 0
     else:
         saved = _saved(state)
@@ -46,11 +49,12 @@ def run(
         order = {"sequential": False, "shuffled": True}.get(saved["order"])
         if order is None:
             raise ConfigError(f"{state}: its order, {saved['order']!r}, needs the script; call loader.show() in it")
-        loader = DataLoader(dataset, batch_size=size, shuffle=order, drop_last=bool(saved["drop_last"]), **common)
-        loader.load_state_dict({**saved, "world_size": 1})
+        options = {"shuffle": order, "drop_last": bool(saved["drop_last"])}
         epoch = saved["epoch"] if epoch is None else epoch
         step = max(saved["delivered"] // size - 1, 0) if step is None else step
-    with loader:
+    with DataLoader(dataset, size, device=where, num_workers=cores(), **options) as loader:
+        if saved is not None:
+            loader.load_state_dict({**saved, "world_size": 1})
         path = loader.show(out, epoch=epoch, step=step, most=samples)
     console().print(f"epoch {epoch}, step {step}: {path}", soft_wrap=True)
     return 0

@@ -261,9 +261,9 @@ class DataLoader(TorchLoader[Any]):
             most: number of samples to show, from the front of this rank's batch.
 
         Raises:
-            ConfigError: another kind of path, or what :meth:`at` raises.
+            ConfigError: another kind of path, its folder cannot be created, or what :meth:`at` raises.
         """
-        return provided.show(self, self._current().step_at(epoch, step), path, most)
+        return provided.show(self, lambda: self._current().step_at(epoch, step), path, most)
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.

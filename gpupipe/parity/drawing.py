@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from ..errors import ConfigError
 from .compare import Worst
 from .targets import Targets
 
@@ -18,6 +19,17 @@ Pixels = npt.NDArray[np.uint8]
 
 _INK, _PAPER, _GRAY = (24, 28, 36), (255, 255, 255), (110, 116, 128)
 _CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
+
+
+def create_folder_of(path: Path) -> None:
+    """Create the folder of a file that will be written, before the work for it begins. Raises :class:`ConfigError` if
+    the file cannot be written there."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot create its folder: {e.strerror}; name another one") from e
 
 
 def amplification(largest: float) -> int:

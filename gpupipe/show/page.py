@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..html import document, embedded, table
 from ..loader.any_step import Step
 from ..loader.dataloader import DataLoader
 from ..parity.difference import to_pixels
-from ..parity.drawing import cell, with_targets
+from ..parity.drawing import cell, create_folder_of, with_targets
 from ..parity.targets import Targets, targets_of
 from ..transforms.ops.op import Op
 from ..transforms.ops.structure import by_view
@@ -42,14 +42,15 @@ class _Shown:
     """Ops that changed the image, with their numbers."""
 
 
-def show(loader: DataLoader, found: Step, path: str | Path, most: int) -> Path:
-    """Write the page; see :meth:`gpupipe.DataLoader.show`."""
+def show(loader: DataLoader, make: Callable[[], Step], path: str | Path, most: int) -> Path:
+    """Write the page about the step that ``make`` returns; see :meth:`gpupipe.DataLoader.show`."""
     path = Path(path)
     if path.suffix not in (".html", ".png"):
         raise ConfigError(f"show writes a .html page or a .png sheet, not {str(path)!r}")
+    create_folder_of(path)
+    found = make()
     shown = [_of(found, row) for row in range(min(found.plan.valid, most))]
     title = f"Epoch {found.plan.epoch}, step {found.plan.step}"
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
         _sheet(shown, title).save(path, "PNG")
     else:

@@ -92,7 +92,7 @@ def test_another_kind_of_file_is_refused(folder: Path, tmp_path: Path) -> None:
         DataLoader(datasets.ImageFolder(folder, STEPS), engine="torch", device="cpu") as loader,
         pytest.raises(ConfigError, match=r"\.html page or a \.png sheet"),
     ):
-        loader.show(tmp_path / "a.pdf")
+        loader.show(tmp_path / "a.pdf", step=10_000)  # which does not exist: the path is checked first
 
 
 def command(*arguments: object) -> Any:
@@ -104,6 +104,12 @@ def test_show(folder: Path, tmp_path: Path) -> None:
     done = command("show", "imagenet.train:size=16", folder, "--batch-size", 4, "--step", 2, "--out", out)
     assert done.exit_code == 0 and "epoch 0, step 2" in done.output
     assert len(shown(out.read_text())) == 4
+
+
+def test_a_folder_that_cannot_be_created_is_an_error(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = command("show", "imagenet.train:size=16", folder, "--out", tmp_path / "file" / "batch.html")
+    assert done.exit_code == 2 and "cannot create its folder" in " ".join(done.output.split()), done.output
 
 
 @pytest.mark.parametrize("file", ["state.json", "checkpoint.pt"])
