@@ -169,7 +169,7 @@ def pack(
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
 ) -> int:
-    """Write a dataset once, so that reading it costs less. Exit code 3: some bad samples were left out."""
+    """Copy a dataset into a form that is faster to read. Exit code 3: some bad samples were left out."""
     from .commands.pack import run
     from .commands.pack_request import Request
 
@@ -285,7 +285,7 @@ def replay(
     device: DeviceName = None,
     out: Page = Path("batch.html"),
 ) -> int:
-    """Write such a page about a step of a training run, of all ranks: by default the last step before STATE."""
+    """Write a page with the images of one step of a training run, from all ranks: by default the step before STATE."""
     from .commands.show import run
 
     return run(

@@ -104,7 +104,7 @@ class Plan:
         return 1 if self.frames is None else self.frames.shape[1]
 
     def picture(self, row: int, t: int) -> str:
-        """What to add to the name of a sample for its picture ``t``; empty if it has only one."""
+        """Return what to add to the name of a sample for its picture ``t``; empty if it has only one."""
         return "" if self.frames is None else f", frame {self.frames[row, t]}"
 
     def of_images(self, count: int) -> Plan:

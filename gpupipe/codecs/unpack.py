@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 
 class Packed(NamedTuple):
-    """How stored bytes are unpacked, and which part of the result is wanted.
+    """Way to unpack stored bytes, and the part of the result that is wanted.
 
     >>> unpack(zlib.compress(b"abcdef", wbits=-15), Packed("deflate", 6, 2, 3))
     b'cde'

@@ -67,7 +67,7 @@ class ParquetFiles(Shards):
         for group in range(table.metadata.num_row_groups):
             chunk = table.metadata.row_group(group).column(image)
             if chunk.num_values != table.metadata.row_group(group).num_rows:
-                raise ValueError(f"its group {group} has {chunk.num_values} images in other than so many rows")
+                raise ValueError(f"its group {group} has {chunk.num_values} images, but not as many rows")
             if chunk.compression not in _CODECS:
                 raise ValueError(f"its images are compressed with {chunk.compression}; write it again without")
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)

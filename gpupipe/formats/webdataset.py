@@ -68,7 +68,7 @@ class TarShards(Shards):
                 found = {}
             extension = encoded.decode(errors="replace").lower()
             if extension in found:
-                raise ValueError(f"the member {name.decode(errors='replace')!r} is there twice")
+                raise ValueError(f"the member {name.decode(errors='replace')!r} occurs twice")
             found[extension] = name, offset, size
         if found:
             yield self._row(file, sample, found)

@@ -290,7 +290,7 @@ def _as_image(tensor: Any, cls: Any) -> Any:
 
 
 def _is_as_large(tensor: Any, *shape: Any) -> bool:
-    """Whether ``view`` keeps the shape."""
+    """Return whether ``view`` keeps the shape."""
     wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
     return not tensor.pending.is_computed and tuple(wanted) == tuple(_shape(tensor.pending))
 

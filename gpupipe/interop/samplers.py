@@ -28,7 +28,7 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SamplerPlan:
-    """What a loader needs to know about a sampler at the beginning of an epoch. Each epoch has its own."""
+    """Facts about a sampler that a loader needs at the beginning of an epoch. Each epoch has its own."""
 
     name: str
     """Description of the sampler, which a saved state contains."""

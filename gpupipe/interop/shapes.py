@@ -1,4 +1,4 @@
-"""How images are nested in a sample, and which transforms they come from."""
+"""Nesting of images in a sample, and the transforms that made them."""
 
 from __future__ import annotations
 

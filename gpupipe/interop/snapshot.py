@@ -62,8 +62,10 @@ def _everything(dataset: Any) -> Iterator[Any]:
 
 
 class Glance:
-    """What a script may set between two batches: attributes of its dataset and of the transforms in it. Comparing takes
-    some microseconds and skips lists of samples."""
+    """Values that a script may set between two batches: attributes of its dataset and of the transforms in it.
+
+    Comparing takes some microseconds and skips lists of samples.
+    """
 
     def __init__(self, dataset: Any):
         self._parts = [*_attributes(dataset, 0), *_attributes(list(transforms_outside(dataset)), 0)]

@@ -28,7 +28,7 @@ class HeldTransform:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one run did to the image."""
+    """Changes that one run made to the image."""
 
     ranges: tuple[tuple[float, float], ...]
     """Range [low, high) of the uniform number of every draw."""

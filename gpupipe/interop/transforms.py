@@ -37,8 +37,8 @@ _ARRAY = "  the pipeline ends with an array; end it with ToTensorV2()"
 
 
 class _ImageState:
-    """What the script holds between two transforms: a PIL image, torchvision's ``Image``, a plain tensor or an
-    array."""
+    """State of the image between two transforms of the script: a PIL image, torchvision's ``Image``, a plain tensor or
+    an array."""
 
     def __init__(self, channels: int, size: tuple[int, int] | None, *, joint: bool = False):
         self.kind = "pil"
@@ -225,7 +225,7 @@ def _changed(t: Any, cls: type, changed: list[str], place: _ImageState) -> list[
         raise UnsupportedError(f"it is a subclass of {cls.__name__} with its own {', '.join(changed)}", "own-methods")
     floats = (ours.ConvertImageDtype, Lambda, ours.Normalize, ours.ToDtype, ours.ToTensor)
     if place.kind not in ("pil", "image") or any(isinstance(m, floats) for *_, made in place.steps for m in made):
-        raise UnsupportedError("gpupipe knows it for images of uint8; put it before ToDtype", "own-methods")
+        raise UnsupportedError("gpupipe supports it for uint8 images only; put it before ToDtype", "own-methods")
     return [own_window(t, "pil" if place.kind == "pil" else "tensor", place.channels)]
 
 
@@ -242,7 +242,7 @@ def _of_timm(t: Any, cls: type, place: _ImageState) -> list[Transform]:
 def _of_albumentations(t: Any, cls: type, place: _ImageState) -> list[Transform]:
     if place.kind != "array" or place.channels != 3:
         raise UnsupportedError(
-            "gpupipe knows it with arrays [H, W, 3], and it gets something else; put np.array() before it",
+            "gpupipe supports it for arrays [H, W, 3] only; put np.array() before it",
             "transform-order",
         )
     return albumentations.of_albumentations(t, cls)
@@ -560,7 +560,7 @@ def _to_pure_tensor(t: Any, place: _ImageState) -> list[Transform]:
 def _of_targets(t: Any, place: _ImageState) -> list[Transform]:
     """Translate a transform of boxes or keypoints, which does not change images."""
     if not place.joint:
-        raise UnsupportedError("it needs bounding boxes or keypoints, and gets an image alone", "transform-order")
+        raise UnsupportedError("it needs bounding boxes or keypoints, but gets only an image", "transform-order")
     return []
 
 
@@ -584,7 +584,7 @@ def _classification_preset(t: Any, place: _ImageState) -> list[Transform]:
 def _to_pil_image(t: Any, place: _ImageState) -> list[Transform]:
     """Undo ToTensor(), or leave an array as it is, which already is an image."""
     if t.mode is not None or not _undone(place, ours.ToTensor if place.kind == "tensor" else ToArray):
-        raise UnsupportedError("gpupipe knows it only for arrays and directly after ToTensor()", "transform-order")
+        raise UnsupportedError("gpupipe supports it only for arrays and directly after ToTensor()", "transform-order")
     return []
 
 

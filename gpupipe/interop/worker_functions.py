@@ -1,4 +1,4 @@
-"""What a script's ``worker_init_fn`` does to the random generators of a worker process."""
+"""Effects of a script's ``worker_init_fn`` on the random generators of a worker process."""
 
 from __future__ import annotations
 

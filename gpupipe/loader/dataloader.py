@@ -87,7 +87,7 @@ class DataLoader(TorchLoader[Any]):
         cache: keep decoded images for later epochs: ``"ram"``, in memory (``/dev/shm``) until the last process that
             uses it ends, or ``"disk"``, in gpupipe's cache folder, where later runs find them. All processes and ranks
             of this machine share it. Images are kept whole, as Pillow decodes them (also for a GPU), 0.6 MB each at 500
-            x 375. Images of files that have changed since are not used. Only for images in files. With ``scaled``,
+            x 375. Images whose files have changed are not used. Only for images in files. With ``scaled``,
             every size at which an image was decoded is kept.
         cache_bytes: maximum size of the cache. With ``cache="ram"`` the default is half of the free memory, which
             ``repr`` shows. If it is full, further images are decoded each time; entries unused for a day are evicted.
@@ -100,7 +100,7 @@ class DataLoader(TorchLoader[Any]):
         epoch_length: batches in an epoch, whatever the length of the dataset is. Epochs are consecutive parts of an
             endless sequence of passes over the dataset, each with every sample once and an order of its own, so no
             sample is left out or preferred. A sample that comes twice in an epoch draws other numbers each time.
-        infinite: the epoch has no end, and the loader no ``len()``: passes follow one another as with
+        infinite: the epoch has no end, and the loader has no ``len()``. Passes follow one another as with
             ``epoch_length``, and ``state_dict()`` resumes at any step.
         exclude: indices of samples that are left out of every epoch. They are part of the order, so a state with other
             ones does not load. :meth:`plan_at` finds the samples of a step.

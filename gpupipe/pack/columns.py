@@ -101,7 +101,7 @@ class Carried:
 
 
 class _Kinds:
-    """What is known about the values of a column."""
+    """Facts about the values of a column."""
 
     def __init__(self, name: str):
         self.name = name

@@ -84,7 +84,7 @@ def pack_folder(
 
 
 def _is_done(sample: Sample, found: Written | None, writer: FolderWriter) -> bool:
-    """Whether a sample was written and has not changed since."""
+    """Return whether a sample was written and has not changed since."""
     unchanged = found is not None and (found.size, found.mtime_ns) == (sample.size, sample.mtime_ns)
     return found is not None and unchanged and writer.has(sample, found.written)
 
@@ -191,7 +191,7 @@ class FolderWriter:
             os.replace(part, path)
 
     def has(self, sample: Sample, size: int) -> bool:
-        """Whether the file of a sample exists and has ``size`` bytes."""
+        """Return whether the file of a sample exists and has ``size`` bytes."""
         try:
             return os.stat(os.path.join(self.root, sample.name)).st_size == size
         except OSError:

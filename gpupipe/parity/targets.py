@@ -17,7 +17,7 @@ from ..transforms.boxes import convert_boxes
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What moved with one image."""
+    """Targets that moved with one image."""
 
     values: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Values of an engine, by column."""

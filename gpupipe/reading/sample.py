@@ -118,7 +118,7 @@ def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
 
 @dataclass(frozen=True, eq=False)
 class OwnNumbers:
-    """What a script's own code says about the ops of one sample."""
+    """Numbers of the ops of one sample that a script's own code determines."""
 
     chosen: npt.NDArray[np.float64] | None = None
     """f64[images, K], the rows of the sample in :attr:`gpupipe.types.Plan.chosen`."""

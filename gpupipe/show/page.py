@@ -1,4 +1,4 @@
-"""What the network sees in one step: a page or a sheet of the images of a batch, with names, targets and numbers."""
+"""Page or sheet of the images of one batch as the network sees them, with names, targets and numbers."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class FiveCrop(Transform):
 
 @frozen
 class TenCrop(FiveCrop):
-    """Crop as :class:`FiveCrop` the image and then its mirror image, flipped top to bottom with ``vertical_flip``.
+    """Crop the image like :class:`FiveCrop`, and then its mirror image, which ``vertical_flip`` flips top to bottom.
 
     >>> TenCrop(224).vertical_flip
     False

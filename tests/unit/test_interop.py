@@ -226,7 +226,7 @@ def a_function(image: Any) -> Any:
     [
         (v1.LinearTransformation(torch.eye(3), torch.zeros(3)), "no such transform"),
         (v2.Transform(), "no such transform"),
-        (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "draws depend on boxes"),
+        (v1.RandomApply([v1.CenterCrop(3), v2.RandomIoUCrop()]), "needs bounding boxes"),
         (7, "it cannot be called"),
         (Overridden(3, None), "subclass of Resize with its own Overridden.forward"),
         (v2.Pad(1, fill={Image.Image: 3, "others": 0}), "fill="),

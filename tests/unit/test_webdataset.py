@@ -222,7 +222,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tar")
     with pytest.raises(DatasetError, match="a folder, a device or a pipe"):
         WebDataset(tmp_path / "pipe.tar")
-    with pytest.raises(DatasetError, match=r"'1.jpg' is there twice"):
+    with pytest.raises(DatasetError, match=r"'1.jpg' occurs twice"):
         WebDataset(shard(tmp_path / "twice.tar", [("1.jpg", picture(1)), ("1.jpg", picture(1))]))
 
 

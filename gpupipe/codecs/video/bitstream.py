@@ -27,7 +27,8 @@ _HARMLESS_SEI = {"h264": frozenset({1, 4, 5}), "hevc": frozenset({1, 4, 5, 132})
 
 
 def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Whether all frames that are shown from this key frame on can be decoded exactly without any packet before it.
+    """Return whether all frames that are shown from this key frame on can be decoded exactly without any packet before
+    it.
 
     Args:
         codec: FFmpeg's name. For unknown codecs the container's flag is taken; see :func:`is_known`.
@@ -39,12 +40,12 @@ def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
 
 
 def is_known(codec: str) -> bool:
-    """Whether :func:`is_entry` looks at packets of a codec."""
+    """Return whether :func:`is_entry` looks at packets of a codec."""
     return codec in _ENTRIES
 
 
 def frames_shown(codec: str, packet: bytes) -> int:
-    """How many frames of a VP8 or VP9 packet are shown; some exist only for reference."""
+    """Return how many frames of a VP8 or VP9 packet are shown; some exist only for reference."""
     if not packet:
         return 0
     if codec == "vp8":
@@ -53,8 +54,8 @@ def frames_shown(codec: str, packet: bytes) -> int:
 
 
 def is_intact(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Whether the checksums of a packet are right, if its codec is in :data:`CHECKED`: FFV1, whose decoder silently
-    fills a damaged slice from the picture before."""
+    """Return whether the checksums of a packet are right, if its codec is in :data:`CHECKED`: FFV1, whose decoder
+    silently fills a damaged slice from the picture before."""
     return codec not in CHECKED or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
 
 
@@ -105,8 +106,8 @@ def _slice_header(unit: bytes) -> tuple[int, int]:
 
 
 def _recovers_at_once(unit: bytes) -> bool:
-    """Whether there is a recovery point with ``recovery_frame_cnt`` 0, with which an open GOP begins. After others,
-    frames become exact only later."""
+    """Return whether there is a recovery point with ``recovery_frame_cnt`` 0, with which an open GOP begins. After
+    others, frames become exact only later."""
     for kind, content in messages(unit):
         if kind == 6 and content:
             return bool(content[0] & 0x80)  # Exp-Golomb: a first bit of one is a zero
@@ -208,7 +209,7 @@ def _vp9_frames(packet: bytes) -> Iterator[bytes]:
 
 
 def _vp9_header(frame: bytes) -> int:
-    """Where ``show_existing_frame`` is, in bits: profile 3 is followed by a reserved one."""
+    """Return where ``show_existing_frame`` is, in bits: profile 3 is followed by a reserved one."""
     return 5 if frame and frame[0] >> 4 & 3 == 3 else 4
 
 

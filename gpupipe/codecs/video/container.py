@@ -61,7 +61,7 @@ def reading(path: bytes, work: Callable[[], T]) -> T:
 
 
 def not_its_fault(error: BaseException) -> bool:
-    """Whether the machine caused an error, and not the video.
+    """Return whether the machine caused an error, and not the video.
 
     FFmpeg reports a lack of memory if the file claims an impossible size of a packet; Python and numpy report it if the
     machine has no memory left.

@@ -292,8 +292,8 @@ def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
 
 
 def _refused(path: bytes) -> bool:
-    """Whether a strict decoder rejects the whole beginning of a file: then something about all pictures is unusual,
-    and they are not damaged."""
+    """Return whether a strict decoder rejects the whole beginning of a file: then something about all pictures is
+    unusual, and they are not damaged."""
     errors = 0
     with opened(path, strict=_STRICT) as (container, stream):
         for number, packet in enumerate(container.demux(stream)):
@@ -341,8 +341,8 @@ def _leads(packets: list[_Packet]) -> bool:
 
 
 def _is_variable(times: list[int]) -> bool:
-    """Whether a frame is more than one unit of time, to which containers round, from the line between the first and the
-    last frame."""
+    """Return whether a frame is more than one unit of time, to which containers round, from the line between the first
+    and the last frame."""
     n, first = len(times) - 1, times[0]
     span = times[-1] - first
     return any(abs((t - first) * n - k * span) > n for k, t in enumerate(times))

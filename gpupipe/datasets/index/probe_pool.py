@@ -50,7 +50,7 @@ importlib.import_module(program).serve(given)
 
 
 class Prober(Protocol[R]):
-    """How to probe one kind of file: in this process, and in worker processes that run ``program``."""
+    """Functions that probe one kind of file: in this process, and in worker processes that run ``program``."""
 
     program: str
     """Module with the function ``serve(settings)``. Its imports are light, because every process loads them."""

@@ -17,18 +17,18 @@ from .presence import installed
 
 @dataclass(frozen=True)
 class Dali(Options, EngineConfig):
-    """NVIDIA DALI: on a GPU if the loader's device is one, else its CPU backend.
+    """Run NVIDIA DALI on the loader's device: on a GPU, or on a CPU with DALI's CPU backend.
 
-    Clips on the CPU that are only cropped, resized, mirrored and normalized never reach DALI: torch does that to each
-    frame in the thread that decoded it, in less time and closer to the reference. Nor do, on the CPU, images that are
-    kept decoded (``cache=``) and images in memory (:class:`gpupipe.datasets.Arrays`): the thread that has one does the
-    rest.
+    Some samples on a CPU bypass DALI: clips that are only cropped, resized, mirrored and normalized, images that
+    ``cache=`` has kept, and images in memory (:class:`gpupipe.datasets.Arrays`). The thread that decodes or looks up
+    such an image also transforms it, with torch, which takes less time and is closer to the reference.
 
-    On a CPU DALI decodes, and threads of the host do the rest image by image, as soon as that is cheaper; so they do on
-    every device if user code for single images is among the transforms. ``repr`` says what is done on the host.
+    On a CPU, DALI decodes, and host threads run the ops image by image from the first one that is cheaper there. If the
+    transforms contain user code for single images, host threads run it and the ops after it on every device. ``repr``
+    shows which ops run on the host.
 
     Args:
-        roi: decode only the window that a first crop takes. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
+        roi: decode only the window of the first crop. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
             if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
             self-test in a process of its own passes, because some versions of the decoder crash on some GPUs.
         hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
@@ -36,10 +36,10 @@ class Dali(Options, EngineConfig):
             pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
             at edges of color.
         video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
-            every device. ``"nvdec"``: the GPU's video decoder; what it refuses, PyAV decodes. ``"auto"`` is ``"pyav"``,
+            every device. ``"nvdec"``: the GPU's video decoder; PyAV decodes what it rejects. ``"auto"`` is ``"pyav"``
             until ``"nvdec"`` has been verified on a GPU.
-        graph: ``"auto"``: as above. ``"whole"``: on a CPU too, DALI does all that it does on a GPU; slower there, and
-            further from the reference.
+        graph: ``"auto"``: as above. ``"whole"``: DALI runs on a CPU everything that it runs on a GPU, which is slower
+            and further from the reference.
 
     >>> Dali(roi=False, hw_decoder_load=0.5)
     Dali(roi=False, hw_decoder_load=0.5, jpeg_fancy_upsampling='auto', video='auto', graph='auto')

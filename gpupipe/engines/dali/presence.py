@@ -1,4 +1,4 @@
-"""Whether DALI can be imported, without importing it."""
+"""Check whether DALI can be imported, without importing it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 
 
 def installed() -> bool:
-    """Whether DALI can be imported."""
+    """Return whether DALI can be imported."""
     try:
         return importlib.util.find_spec("nvidia.dali") is not None
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""How far two engines may differ in one op, in gray levels of 0 to 255.
+"""Bounds on the difference between two engines in one op, in gray levels of 0 to 255.
 
 The numbers are attached to the op. ``max`` holds for every image, including noise and black and white blocks, on which
 it was measured. ``mean`` and ``over_1`` hold for photographs. A device has a promise only after a measurement there.
