@@ -23,12 +23,14 @@ class Arrangement:
             them.
         sample: the function, given a list of tensors of one sample and the other arguments.
         batch: the function for tensors with an additional leading dimension.
+        makes_values: whether the result is new memory with values computed from those of the argument.
     """
 
     functions: frozenset[Any]
     read: Read
     sample: Callable[..., Tensor]
     batch: Callable[..., Tensor]
+    makes_values: bool = False
 
 
 def _of_several(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
@@ -59,11 +61,38 @@ def _with_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple
     return ((args[0],), integers) if integers and all(type(dim) is int for dim in integers) else None
 
 
+@dataclass(frozen=True)
+class Constant:
+    """Values that a script combines with every image, such as the means of its channels."""
+
+    values: tuple[float, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Constant | None:
+        """Return the values of a tensor; ``None`` if it is not a few numbers for each image."""
+        few = tensor.numel() <= _FEW and tensor.ndim <= 3 and tensor.device.type == "cpu" and not tensor.requires_grad
+        if not few or tensor.dtype not in (torch.float32, torch.float64):
+            return None
+        return cls(tuple(tensor.flatten().tolist()), tuple(tensor.shape), tensor.dtype)
+
+    def on(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.values, dtype=self.dtype, device=device).view(self.shape)
+
+
+_FEW = 16
+
+
 def _with_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """Read ``(tensor, number)``."""
-    if kwargs or len(args) != 2 or not isinstance(args[1], (int, float)) or isinstance(args[1], bool):
+    """Read ``(tensor, number)``, or the same with a tensor of a few numbers."""
+    if kwargs or len(args) != 2 or isinstance(args[1], bool):
         return None
-    return (args[0],), (args[1],)
+    tensor, value = args
+    if isinstance(value, Tensor) and isinstance(tensor, Tensor):
+        constant = Constant.of(value) if type(value) is Tensor else None
+        return ((tensor,), (constant,)) if constant is not None and len(constant.shape) <= tensor.dim() else None
+    return ((tensor,), (value,)) if isinstance(value, (int, float)) else None
 
 
 def _alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
@@ -109,9 +138,10 @@ def _by_value(functions: set[Any], read: Read, make: Callable[..., Tensor]) -> A
     """Return an arrangement that treats every value alike."""
 
     def made(parts: Sequence[Tensor], *arguments: Any) -> Tensor:
-        return make(parts[0], *arguments)
+        known = [x.on(parts[0].device) if isinstance(x, Constant) else x for x in arguments]
+        return make(parts[0], *known)
 
-    return Arrangement(frozenset(functions), read, made, made)
+    return Arrangement(frozenset(functions), read, made, made, makes_values=True)
 
 
 ARRANGEMENTS: dict[str, Arrangement] = {

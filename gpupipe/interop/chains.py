@@ -179,6 +179,9 @@ class Chains:
             for view in images.views or (images,)
         ]
 
+    def dtypes(self, places: tuple[int, ...]) -> list[torch.dtype]:
+        return [getattr(torch, output.dtype) for output in self.translated(places).pipeline.outputs]
+
     def values(self, step: Step) -> list[Any]:
         picture = decoded(step.source.image)
         head, tail = head_and_tail(self._resolved(step, *_channels_and_size(picture)).ops)

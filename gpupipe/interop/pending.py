@@ -135,7 +135,7 @@ class PendingTensor(Tensor):
     def __new__(cls, pending: Pending) -> PendingTensor:
         # The size of the wrapper means nothing, because every question goes through __torch_function__.
         cpu = torch.device("cpu")
-        made: PendingTensor = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=torch.float32, device=cpu)
+        made: PendingTensor = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=pending.dtype, device=cpu)
         made.pending = pending
         return made
 
@@ -189,12 +189,11 @@ def pending_tensor(step: Step) -> PendingTensor:
 
 
 def _is_copy(pending: Pending, wanted: dict[str, Any]) -> bool:
-    """Tell whether ``torch.tensor(x)`` is a copy. torch takes the wrapper's data type, float32, for that of the
-    tensor."""
+    """Tell whether ``torch.tensor(x)`` is a copy."""
     others = wanted.keys() - {"dtype", "device", "layout", "pin_memory", "non_blocking", "memory_format"}
     is_plain = not others and str(wanted.get("device", "cpu")) == "cpu" and not wanted.get("pin_memory")
-    is_float = pending.output()[1] is torch.float32 and wanted.get("dtype", torch.float32) is torch.float32
-    return is_plain and is_float and not pending.is_computed
+    is_same = wanted.get("dtype", pending.dtype) is pending.dtype
+    return is_plain and is_same and not pending.is_computed
 
 
 def _shape(p: Pending) -> torch.Size:
@@ -219,7 +218,7 @@ _KNOWN: dict[Any, Callable[..., Any]] = {
     Tensor.nelement: lambda p: _shape(p).numel(),
     torch.numel: lambda p: _shape(p).numel(),
     Tensor.__len__: lambda p: _shape(p)[0],
-    _getter("dtype"): lambda p: p.output()[1],
+    _getter("dtype"): lambda p: p.dtype,
     _getter("device"): lambda p: torch.device("cpu"),
     _getter("layout"): lambda p: torch.strided,
     _getter("requires_grad"): lambda p: False,
@@ -227,8 +226,8 @@ _KNOWN: dict[Any, Callable[..., Any]] = {
     _getter("is_sparse"): lambda p: False,
     _getter("is_leaf"): lambda p: True,
     _getter("grad"): lambda p: None,
-    Tensor.is_floating_point: lambda p: p.output()[1].is_floating_point,
-    torch.is_floating_point: lambda p: p.output()[1].is_floating_point,
+    Tensor.is_floating_point: lambda p: p.dtype.is_floating_point,
+    torch.is_floating_point: lambda p: p.dtype.is_floating_point,
     Tensor.is_complex: lambda p: False,
     torch.is_complex: lambda p: False,
     Tensor.element_size: _item_bytes,
@@ -243,30 +242,53 @@ _KNOWN: dict[Any, Callable[..., Any]] = {
 def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the pending result of a torch function if an engine can apply the function to a batch just as well;
     otherwise ``NotImplemented``."""
-    if func in _SAME and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
-        return PendingTensor(args[0].pending)
-    if func in _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
-        return PendingTensor(Copied(args[0].pending))
+    if func in _SAME | _COPIES and len(args) == 1 and not kwargs and not args[0].pending.is_computed:
+        return PendingTensor(Copied(args[0].pending)) if func in _COPIES else _shared(args[0].pending)
     if func is Tensor.requires_grad_ and args[1:] == (False,) and not kwargs:
         return args[0]
     if func in _VIEWS and not kwargs and _is_as_large(*args):
-        return PendingTensor(args[0].pending)
+        return _shared(args[0].pending)
     if func in _MOVES and args and isinstance(args[0], PendingTensor):
         op = _MOVES[func](*args, **kwargs)
         if op is not None:
             return _moved(args[0], op, lambda value: func(value, *args[1:], **kwargs))
     if func in _IN_PLACE:
         return _in_place(_IN_PLACE[func], *args, **kwargs)
-    if func in _CASTS and not kwargs:
-        return _cast(_CASTS[func], *args)
+    if func in _CASTS and not kwargs.keys() - {"dtype"}:
+        return _cast(_CASTS[func], *args, *kwargs.values())
+    if func in _VALUES_IN_PLACE:
+        return _in_place(_VALUES_IN_PLACE[func], *args, **kwargs) if _may_write(args[0]) else NotImplemented
     if func is Tensor.__getitem__ and args[1] is None:
         func, args = Tensor.unsqueeze, (args[0], 0)
+    return _of_arrangement(func, args, kwargs)
+
+
+def _of_arrangement(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for name, arrangement in ARRANGEMENTS.items():
         if func in arrangement.functions and (found := arrangement.read(args, kwargs)) is not None:
             parts, arguments = found
             if all(isinstance(part, PendingTensor) and not part.pending.is_computed for part in parts):
-                return PendingTensor(_arranged(name, tuple(part.pending for part in parts), arguments))
+                pendings = tuple(part.pending for part in parts)
+                made = _arranged(name, pendings, arguments)
+                if not arrangement.makes_values:
+                    for pending in (*pendings, made):
+                        pending.is_shared = True
+                return PendingTensor(made)
     return NotImplemented
+
+
+def _shared(pending: Pending) -> PendingTensor:
+    """Return another tensor with the same memory."""
+    pending.is_shared = True
+    return PendingTensor(pending)
+
+
+def _may_write(tensor: Any) -> bool:
+    """Tell whether nothing else changes if floats are written to a tensor."""
+    pending = tensor.pending if isinstance(tensor, PendingTensor) else None
+    if pending is None or pending.is_computed or pending.is_shared or not pending.dtype.is_floating_point:
+        return False
+    return isinstance(pending, Copied) or (isinstance(pending, Arranged) and ARRANGEMENTS[pending.name].makes_values)
 
 
 def _arranged(name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]) -> Pending:
@@ -305,16 +327,16 @@ def _cast(dtype: torch.dtype | None, tensor: Any, *more: Any) -> Any:
         return NotImplemented
     if tensor.pending.is_computed:
         return NotImplemented
-    if tensor.pending.output()[1] == dtype:
+    if tensor.pending.dtype == dtype:
         return tensor
     return PendingTensor(Arranged("to", (tensor.pending,), (dtype,)))
 
 
 def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """Change the shape of a tensor in place; it stays the same object."""
-    made = _carried(func, (tensor, *args), kwargs)
+    """Change the shape or the values of a tensor in place; it stays the same object."""
+    made, dtype = _carried(func, (tensor, *args), kwargs), tensor.pending.dtype
     if made is not NotImplemented:
-        tensor.pending = made.pending
+        tensor.pending = _cast(dtype, made).pending
         made = tensor
     return made
 
@@ -364,6 +386,12 @@ _COPIES = {Tensor.clone, torch.clone}
 _VIEWS = {Tensor.view, Tensor.reshape, torch.reshape}
 _SAME = {Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}
 _IN_PLACE: dict[Any, Any] = {Tensor.unsqueeze_: Tensor.unsqueeze, Tensor.squeeze_: Tensor.squeeze}
+_VALUES_IN_PLACE: dict[Any, Any] = {
+    Tensor.add_: Tensor.add,
+    Tensor.sub_: Tensor.sub,
+    Tensor.mul_: Tensor.mul,
+    Tensor.div_: Tensor.div,
+}
 _CASTS: dict[Any, torch.dtype | None] = {
     Tensor.float: torch.float32,
     Tensor.half: torch.float16,

@@ -26,7 +26,7 @@ from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
-from .shapes import Shape, of_unread, placed, read, shape_of, slots_of, sources_of
+from .shapes import Shape, placed, read, shape_of, slots_of, sources_of
 from .steps import SampleCall, Step
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
@@ -66,7 +66,7 @@ class Recorded(FromTorch):
         self.refresh()
         self.brings_boxes = found.pipeline.draws_by_boxes
         self._example_boxes = _boxes_of(slots_of(example.sample))
-        self._arrays = example.arrays and of_unread(example.sample)
+        self._arrays = example.arrays and bool(example.run.arrays)
         self._rows = bool(shape.examples)
         self._size = size if not self._rows and any(o.size is None for o in found.pipeline.outputs) else None
         self._made = found.pipeline.outputs[0].shape if self._rows else None

@@ -35,7 +35,7 @@ from .pending import PendingImage, PendingTensor, PendingTVImage, settled_part
 from .same_names import UnsupportedError
 from .steps import Arranged, Copied, OneOf, Pending, SampleCall, Source, Step, WrittenStep, running
 from .transforms import Translated
-from .unread_arrays import UnreadArray, unread_arrays
+from .unread_arrays import ComputedArray, unread_arrays
 from .written import recording_calls
 
 _MOST_IMAGES = 16
@@ -320,11 +320,6 @@ def mode_of(source: Source) -> str:
     return image.mode if isinstance(image, Image.Image) else "L" if channels_of(image) == 1 else "RGB"
 
 
-def of_unread(sample: Any) -> bool:
-    """Tell whether a sample is made of unread arrays."""
-    return any(type(source.image) is UnreadArray for source in sources_of(slots_of(sample)))
-
-
 def rest_of(sample: Any) -> list[Any]:
     """Return the parts of a sample other than its images, in order."""
     return [part for part in leaves(sample) if not isinstance(part, (PendingTensor, PendingImage))]
@@ -392,7 +387,9 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = Tr
             with suppress(Exception), unread_arrays() as made:
                 sample = ds[index]
                 used = [array.made for array in run.arrays]
-                is_whole = all(one in used and not one.looked for one in made)
+                is_whole = all(one in used and not one.looked for one in made) and not any(
+                    type(part) is ComputedArray for part in leaves(sample)
+                )
             if not is_whole:
                 run.restart()
         if not is_whole:

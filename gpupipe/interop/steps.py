@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -52,6 +53,9 @@ class Computes(Protocol):
 
     def outputs(self, step: Step) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """Return shape and data type of each result. An image has the shape [C, H, W]."""
+
+    def dtypes(self, places: tuple[int, ...]) -> list[torch.dtype]:
+        """Return the data type of each result."""
 
     def values(self, step: Step) -> list[Any]:
         """Compute the results."""
@@ -131,6 +135,8 @@ class Pending:
 
     run: SampleCall
     _value: Any = None
+    is_shared = False
+    """Whether several tensors stand for the same memory."""
 
     def value(self, asked: str) -> Any:
         """Return the value and compute it at the first request. ``asked`` names the operation that needs it."""
@@ -160,6 +166,11 @@ class Pending:
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         """Return shape and data type."""
         raise NotImplementedError
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type, which is cheaper to know than the shape."""
+        return self.output()[1]
 
 
 @dataclass(eq=False)
@@ -257,6 +268,10 @@ class Step(Pending):
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         return self.outputs()[0]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.run.computes.dtypes(self.places)[0]
+
 
 class WrittenStep(Step):
     """Result of an operation that the script's own code calls with numbers, such as ``image.crop(box)``.
@@ -291,6 +306,10 @@ class WrittenStep(Step):
             size = [int(height[0]), int(getattr(self._op, "width")[0])]  # noqa: B009
         return [((channels, *size), dtype)]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.uint8 if self.before is None else self.before.dtype
+
 
 class OneOf(Pending):
     """One result of a transform that returns several."""
@@ -303,6 +322,10 @@ class OneOf(Pending):
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         return self.step.outputs()[self.number]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.run.computes.dtypes(self.step.places)[self.number]
 
 
 class Copied(Pending):
@@ -320,6 +343,10 @@ class Copied(Pending):
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         return self.of.output()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.of.dtype
 
 
 class Arranged(Pending):
@@ -346,6 +373,13 @@ class Arranged(Pending):
         empty = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in (p.output() for p in self.parts)]
         made = ARRANGEMENTS[self.name].sample(empty, *self.arguments)
         return tuple(made.shape), made.dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        arrangement = ARRANGEMENTS[self.name]
+        if not arrangement.makes_values:
+            return reduce(torch.promote_types, (part.dtype for part in self.parts))
+        return arrangement.sample([torch.empty((1, 1, 1), dtype=self.parts[0].dtype)], *self.arguments).dtype
 
 
 _here = threading.local()

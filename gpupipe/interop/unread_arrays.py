@@ -4,10 +4,11 @@
 an :class:`UnreadArray`, which knows its shape. Any other use raises an exception, and the caller reads the real array.
 It is not a numpy array, so compiled code rejects it and never reads pixels that do not exist.
 
-``torch.from_numpy`` makes a pending tensor of such an array. ``decode_image`` of torchvision and torchcodec returns a
-pending tensor for JPEG files in RGB or gray. Other files decode at once: PNG files are often masks, whose values are
-needed now, and other modes of JPEG are converted in other ways by Pillow. Their
-operators are replaced instead of the functions that scripts import, so it does not matter how a script imported them.
+Arithmetic with numbers makes a :class:`ComputedArray`.
+``torch.from_numpy`` makes a pending tensor of either. ``decode_image`` of torchvision and torchcodec returns a pending
+tensor for JPEG files in RGB or gray. Other files decode at once: PNG files are often masks, whose values are needed
+now, and other modes of JPEG are converted in other ways by Pillow. Their operators are replaced instead of the
+functions that scripts import, so it does not matter how a script imported them.
 """
 
 from __future__ import annotations
@@ -93,6 +94,26 @@ class UnreadArray:
             return self.pixels().shape
         return (*size, 3 if isinstance(image, bytes) else len(image.getbands()))
 
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._computed("astype", dtype, *args, **kwargs)
+
+    def copy(self, *args: Any) -> Any:
+        return self._really("copy", *args) if args else UnreadArray(self.made, self.swapped)
+
+    def transpose(self, *axes: Any) -> Any:
+        return self._computed("transpose", *axes)
+
+    def _computed(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return what a method makes of the array, if an engine can do it, and otherwise call numpy's."""
+        tensor = unread_tensor(self) if _within() and self.made.is_new else NotImplemented
+        if tensor is NotImplemented:
+            return self._really(name, *args, **kwargs)
+        return getattr(ComputedArray(self.made, tensor.permute(1, 2, 0)), name)(*args, **kwargs)
+
+    def _really(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        self._look()
+        return getattr(self.pixels(), name)(*args, **kwargs)
+
     def turned(self) -> UnreadArray:
         """Return the array with its channels in the other order."""
         return UnreadArray(self.made, not self.swapped)
@@ -127,10 +148,108 @@ class UnreadArray:
     __hash__ = None  # type: ignore[assignment]
 
 
+class ComputedArray(UnreadArray):
+    """Stand-in for an array that a script computes from the pixels of an image, by arithmetic with numbers.
+
+    Args:
+        made: the image that was read.
+        tensor: a pending tensor of the same values.
+    """
+
+    def __init__(self, made: ImageRead, tensor: Any):
+        super().__init__(made)
+        self.tensor = tensor
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return np.dtype(str(self.tensor.dtype).removeprefix("torch."))
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]
+        return int(self.tensor.ndim)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    def copy(self, *args: Any) -> Any:
+        return self._computed("copy", *args)
+
+    def pixels(self) -> Any:
+        self.made.looked |= self.made.is_new
+        return self.tensor.pending.settled().numpy()
+
+    def _computed(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        made = _DONE[name](self.tensor, *args, **kwargs) if name in _DONE and self.made.is_new else NotImplemented
+        return self._really(name, *args, **kwargs) if made is NotImplemented else ComputedArray(self.made, made)
+
+    def _changed(self, name: str, *args: Any) -> Any:
+        """Change the values in place."""
+        may_write = self.made.is_new and self.tensor.dtype.is_floating_point and not self.tensor.pending.is_shared
+        made = _DONE[name](self.tensor, *args) if may_write else None
+        if not isinstance(made, PendingTensor):
+            return self._really(name.replace("__", "__i", 1), *args)
+        self.tensor = made.to(self.tensor.dtype)
+        return self
+
+    def __getitem__(self, key: Any) -> Any:
+        self._look()
+        return self.pixels()[key]
+
+
+def _cast(tensor: Any, dtype: Any) -> Any:
+    wanted = _FLOATS.get(np.dtype(dtype))
+    return NotImplemented if wanted is None else tensor.to(wanted).clone()
+
+
+def _transposed(tensor: Any, *axes: Any) -> Any:
+    order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    return tensor.permute(*order) if len(order) == tensor.ndim else NotImplemented
+
+
+def _calculated(ours: Any, theirs: Any) -> Callable[..., Any]:
+    """Return arithmetic with a number or a few numbers: numpy's, calculated by torch with the data type of numpy's
+    result."""
+
+    def calculated(tensor: Any, value: Any) -> Any:
+        is_known = isinstance(value, (int, float, np.number, np.ndarray, list, tuple)) and not isinstance(value, bool)
+        if not is_known or isinstance(value, UnreadArray):
+            return NotImplemented
+        one = np.ones(1, str(tensor.dtype).removeprefix("torch."))
+        wanted = _FLOATS.get(theirs(one, value).dtype)
+        if wanted is None:
+            return NotImplemented
+        made = ours(tensor.to(wanted), torch.tensor(np.asarray(value, np.float64).tolist(), dtype=wanted))
+        return made if isinstance(made, PendingTensor) else NotImplemented
+
+    return calculated
+
+
+_FLOATS = {np.dtype(np.float32): torch.float32, np.dtype(np.float64): torch.float64}
+_DONE: dict[str, Callable[..., Any]] = {
+    "astype": _cast,
+    "copy": lambda tensor: tensor.clone(),
+    "transpose": _transposed,
+    "__add__": _calculated(torch.add, np.add),
+    "__radd__": _calculated(torch.add, np.add),
+    "__sub__": _calculated(torch.sub, np.subtract),
+    "__mul__": _calculated(torch.mul, np.multiply),
+    "__rmul__": _calculated(torch.mul, np.multiply),
+    "__truediv__": _calculated(torch.div, np.divide),
+}
+"""Methods of arrays that an engine does, as functions of a pending tensor."""
+
+
 def _delegated(name: str) -> Callable[..., Any]:
     def method(self: UnreadArray, *args: Any) -> Any:
-        self._look()
-        return getattr(self.pixels(), name)(*args)
+        return self._computed(name, *args) if name in _DONE else self._really(name, *args)
+
+    return method
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    def method(self: ComputedArray, *args: Any) -> Any:
+        return self._changed(name, *args)
 
     return method
 
@@ -140,6 +259,8 @@ for _name in (
     *("eq", "ne", "lt", "le", "gt", "ge", "neg", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"),
 ):
     setattr(UnreadArray, f"__{_name}__", _delegated(f"__{_name}__"))
+for _name in ("add", "sub", "mul", "truediv"):
+    setattr(ComputedArray, f"__i{_name}__", _in_place(f"__{_name}__"))
 
 
 _here = threading.local()
@@ -164,7 +285,7 @@ def unread_arrays() -> Iterator[list[ImageRead]]:
 
 def _makers() -> list[Maker]:
     makers: list[Maker] = [
-        *((np, name, _array) for name in ("array", "asarray", "atleast_3d")),
+        *((np, name, _array) for name in ("array", "asarray", "ascontiguousarray", "atleast_3d")),
         *((torch, name, _tensor) for name in ("from_numpy", "as_tensor")),
     ]
     cv2 = sys.modules.get("cv2")
@@ -193,18 +314,36 @@ def _unread(image: Any, swapped: bool = False) -> UnreadArray:
 
 def _array(really: Any) -> Any:
     def array(*args: Any, **kwargs: Any) -> Any:
-        plain = args[1:] in ((), (np.uint8,)) and kwargs.items() <= {"dtype": np.uint8, "copy": True}.items()
-        if plain and args and isinstance(args[0], (Image.Image, UnreadArray)) and _within():
-            image: Any = args[0]
-            if type(image) is UnreadArray:
-                return image
-            if hasattr(type(image), "as_array"):  # a stand-in for an image
-                return image.as_array()
-            if image.mode == "RGB" and (is_unread(image) or (isinstance(image, PendingImage) and image.is_open)):
-                return _unread(image)
+        image, *more = args or (None,)
+        if isinstance(image, (Image.Image, UnreadArray)) and _within():
+            given = dict(zip(("dtype",), more, strict=False)) | kwargs
+            made = _array_of(image) if len(more) < 2 and given.keys() <= {"dtype", "copy"} else None
+            dtype = given.get("dtype")
+            if (
+                made is not None
+                and given.get("copy", True) is True
+                and (dtype is None or np.dtype(dtype) == made.dtype)
+            ):
+                return made.copy() if type(made) is ComputedArray and really is _NP_ARRAY else made
+            if made is not None and dtype in _FLOAT_NAMES:
+                return made.astype(dtype)
         return really(*args, **kwargs)
 
     return array
+
+
+def _array_of(image: Any) -> Any:
+    """Return an array that is not read; ``None`` if the image must be read now."""
+    if isinstance(image, UnreadArray):
+        return image
+    if hasattr(type(image), "as_array"):  # a stand-in for an image
+        return image.as_array()
+    is_open = is_unread(image) or (isinstance(image, PendingImage) and image.is_open)
+    return _unread(image) if image.mode == "RGB" and is_open else None
+
+
+_NP_ARRAY = np.array
+_FLOAT_NAMES = (float, np.float32, np.float64, "float32", "float64", "float", "f")
 
 
 def _tensor(really: Any) -> Any:
@@ -213,6 +352,8 @@ def _tensor(really: Any) -> Any:
         if plain and _within():
             if isinstance(args[0], PendingTensor):
                 return args[0]
+            if type(args[0]) is ComputedArray and args[0].made.is_new:
+                return args[0].tensor.detach()
             if type(args[0]) is UnreadArray and (made := unread_tensor(args[0])) is not NotImplemented:
                 return made.permute(1, 2, 0)
         return really(*args, **kwargs)

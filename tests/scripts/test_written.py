@@ -25,7 +25,7 @@ from gpupipe.transforms import ops
 from gpupipe.transforms.boxes import BatchBoxes
 
 from .corpus.targets import Detection, Files
-from .corpus.written import DATASETS, Named, RandomFlip
+from .corpus.written import DATASETS, Cut, Named, RandomFlip
 from .harness.tree import make_tree
 
 SEED, BATCH = 7, 6
@@ -203,6 +203,109 @@ def test_targets_follow_the_image_that_they_belong_to(way: str, tree: Path) -> N
             for image, mask, i in zip(images["first" in way], masks, numbers.tolist(), strict=True):
                 pixels = torch.from_numpy(np.array(ds.pixels(i))).view(-1, 3)
                 assert torch.equal(pixels[mask.long()].permute(2, 0, 1), image)
+
+
+class Views(Cut):
+    """Two arrays with the same memory, of which one is changed in place."""
+
+    def finish(self, image: Any) -> Any:
+        array = np.array(image).astype(np.float32)
+        view = array.transpose(2, 0, 1)
+        array /= 255
+        return torch.from_numpy(view)
+
+
+class SharedMemory(Cut):
+    """A tensor and an array with the same memory."""
+
+    def finish(self, image: Any) -> Any:
+        array = np.array(image).astype(np.float32)
+        tensor = torch.from_numpy(array)
+        array -= 3.5
+        return tensor.permute(2, 0, 1)
+
+
+class TensorViews(Cut):
+    """A view of a tensor that is changed in place."""
+
+    def finish(self, image: Any) -> Any:
+        tensor = F.to_tensor(image)
+        view = tensor.view(3, 32, 32)
+        tensor.sub_(0.5).div_(torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1))
+        return view
+
+
+class Branches(Cut):
+    """It looks at values."""
+
+    def finish(self, image: Any) -> Any:
+        array = np.array(image).astype(np.float32)
+        return torch.from_numpy((array / 255 if array.max() > 200 else array).transpose(2, 0, 1))
+
+
+class Bytes(Cut):
+    """Sums of bytes overflow."""
+
+    def finish(self, image: Any) -> Any:
+        return torch.from_numpy((np.array(image) * 2).transpose(2, 0, 1))
+
+
+class Returned(Cut):
+    """It returns an array."""
+
+    def finish(self, image: Any) -> Any:
+        return (np.array(image).astype(np.float32) / 255).transpose(2, 0, 1)
+
+
+class Scaled(Cut):
+    """It draws the number."""
+
+    def finish(self, image: Any) -> Any:
+        return torch.from_numpy((np.array(image) / 255 * random.uniform(0.5, 1.5)).transpose(2, 0, 1)).float()
+
+
+class TypedTensors(Cut):
+    """It asks for the type of a tensor, and changes a copy by numbers of another type."""
+
+    def finish(self, image: Any) -> Any:
+        tensor = torch.from_numpy(np.array(image).transpose((2, 0, 1)))
+        tensor = tensor if isinstance(tensor, torch.FloatTensor) else tensor.float()
+        tensor = tensor.clone().sub_(3).mul_(torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64).view(3, 1, 1))
+        return tensor / 255
+
+
+class TypedNumbers(Cut):
+    """Numbers of numpy have types of their own."""
+
+    def finish(self, image: Any) -> Any:
+        array = np.array(image, np.float32) / np.float64(255) * np.float32(2) - 1
+        array *= np.array([0.1, 0.2, 0.3])
+        return torch.as_tensor(array.transpose(2, 0, 1))
+
+
+LEFT = [Views, SharedMemory, TensorViews, Branches, Bytes, Returned, Scaled]
+
+
+@pytest.mark.parametrize("kind", [*LEFT, TypedTensors, TypedNumbers], ids=lambda kind: kind.__name__)
+@pytest.mark.filterwarnings("ignore::gpupipe.GpupipeWarning")
+def test_arithmetic_is_bit_equal_or_left_to_torch(kind: type, tree: Path) -> None:
+    """With the reference, which does to every image what the code does."""
+    ds = kind(tree)
+    with DataLoader(ds, BATCH, seed=SEED, engine="torch") as loader:
+        if "own loader" in repr(loader):
+            assert kind in LEFT
+            return
+        assert kind not in LEFT
+        for epoch in range(2):
+            for n, (images, masks, _) in enumerate(loader):
+                with lent():
+                    samples = []
+                    for i in range(n * BATCH, min(len(ds), (n + 1) * BATCH)):
+                        seed_all(stream(SEED, epoch, "opaque", i))
+                        samples.append(ds[i])
+                wanted = default_collate(samples)
+                assert images.dtype == wanted[0].dtype
+                assert torch.equal(images, wanted[0]) and torch.equal(masks, wanted[1])
 
 
 class ByBoxes(Detection):

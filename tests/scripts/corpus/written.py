@@ -13,6 +13,7 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 from torchvision import transforms as T
 from torchvision.transforms import functional as F, functional as TF
+from torchvision.transforms.functional import hflip, normalize, to_tensor
 
 from ..harness.script import Args, Epochs, script
 from .common import IMAGENET_MEAN, IMAGENET_STD
@@ -276,7 +277,54 @@ class Strong(Files):
         return self.transforms(image), ids(mask), i
 
 
+class Cut(Files):
+    """An image and its mask, resized, flipped and cut by Pillow. Subclasses say what becomes of the image."""
+
+    def __init__(self, root: Any):
+        super().__init__(root, None)
+
+    def finish(self, image: Any) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, i: int) -> Any:
+        image, mask = self.image(i).resize((40, 40), Resampling.BILINEAR), self.mask(i).resize((40, 40), 0)
+        if random.random() < 0.5:
+            image, mask = image.transpose(Transpose.FLIP_LEFT_RIGHT), mask.transpose(Transpose.FLIP_LEFT_RIGHT)
+        x, y = random.randint(0, 8), random.randint(0, 8)
+        image, mask = image.crop((x, y, x + 32, y + 32)), mask.crop((x, y, x + 32, y + 32))
+        return self.finish(image), torch.from_numpy((np.array(mask) > 0).astype(np.int64)), i
+
+
+class Subtracted(Cut):
+    """DeepLab in many repositories: means and deviations of numpy, in place, then torch."""
+
+    def finish(self, image: Any) -> Any:
+        image = np.array(image).astype(np.float32)
+        image /= 255.0
+        image -= IMAGENET_MEAN
+        image /= IMAGENET_STD
+        return torch.from_numpy(np.array(image).transpose((2, 0, 1))).float()
+
+
+class Divided(Cut):
+    """Floats of 64 bits in between, and an array that is made contiguous."""
+
+    def finish(self, image: Any) -> Any:
+        image = (np.asarray(image) / 255.0 - np.array(IMAGENET_MEAN)) / np.array(IMAGENET_STD)
+        return torch.from_numpy(np.ascontiguousarray(np.transpose(image, (2, 0, 1)))).to(torch.float32)
+
+
+class ByName(Cut):
+    """Functions of torchvision that the module imported by name."""
+
+    def finish(self, image: Any) -> Any:
+        return normalize(to_tensor(hflip(image)), IMAGENET_MEAN, IMAGENET_STD)
+
+
 DATASETS: dict[str, Callable[[Any], Any]] = {
+    "subtracted": Subtracted,
+    "divided": Divided,
+    "by_name": ByName,
     "reference_v1": lambda root: Named(root, REFERENCE),
     "synchronized": Synchronized,
     "enhanced": Enhanced,
@@ -352,6 +400,24 @@ def detr(args: Args, DataLoader: Any) -> Epochs:
 def built_each_time(args: Args, DataLoader: Any) -> Epochs:
     """LeeJunHyun/Image_Segmentation: transforms made within `__getitem__`."""
     yield from epochs("built_each_time", args, DataLoader)
+
+
+@script(engine="dali")
+def means_in_numpy(args: Args, DataLoader: Any) -> Epochs:
+    """pytorch-deeplab-xception and its many copies: classes Normalize and ToTensor that calculate with numpy."""
+    yield from epochs("subtracted", args, DataLoader)
+
+
+@script(engine="dali")
+def doubles_in_numpy(args: Args, DataLoader: Any) -> Epochs:
+    """Arithmetic of numpy in one line, whose 64 bits end as 32."""
+    yield from epochs("divided", args, DataLoader)
+
+
+@script(engine="dali")
+def functions_by_name(args: Args, DataLoader: Any) -> Epochs:
+    """``from torchvision.transforms.functional import hflip, normalize, to_tensor``."""
+    yield from epochs("by_name", args, DataLoader)
 
 
 @script(engine="dali")
