@@ -103,8 +103,8 @@ class Recorded(FromTorch):
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
                 if media is not None:
-                    images, numbers = media
-                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), numbers
+                    images, *numbers = media
+                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), *numbers
                 if run.failure is None:
                     return self._by_hand(settled(sample))
         except Exception as e:
@@ -129,9 +129,9 @@ class Recorded(FromTorch):
             target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
-    def _media_of(self, sample: Any, run: SampleCall) -> tuple[list[Media], OwnNumbers | None] | None:
-        """Return what an engine gets for the images of a sample, and what the script's own code says about their ops;
-        ``None`` if no engine can make the sample."""
+    def _media_of(self, sample: Any, run: SampleCall) -> tuple[Any, ...] | None:
+        """Return a list of what an engine gets for the images of a sample, and :class:`OwnNumbers` if the script's own
+        code says something about their ops; ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
         steps = slots_of(sample)
@@ -152,7 +152,9 @@ class Recorded(FromTorch):
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
-        return found, OwnNumbers(np.array(rows) if self._rows else None, boxes) if self._rows or boxes else None
+        if not self._rows and boxes is None:
+            return (found,)
+        return found, OwnNumbers(np.array(rows) if self._rows else None, boxes)
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
         opencv = self.limits.exif and isinstance(media, bytes)  # only images that OpenCV opens are turned upright here

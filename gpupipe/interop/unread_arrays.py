@@ -31,6 +31,7 @@ from ..codecs.pillow import orientation_of
 from ..codecs.unread import close_with, is_unread
 from .noting import unread_tensor
 from .pending import PendingImage, PendingTensor
+from .steps import current_call
 from .swapping import Maker, Swapped
 
 _JPEG = b"\xff\xd8\xff"
@@ -317,16 +318,14 @@ def _array(really: Any) -> Any:
         image, *more = args or (None,)
         if isinstance(image, (Image.Image, UnreadArray)) and _within():
             given = dict(zip(("dtype",), more, strict=False)) | kwargs
-            made = _array_of(image) if len(more) < 2 and given.keys() <= {"dtype", "copy"} else None
-            dtype = given.get("dtype")
-            if (
-                made is not None
-                and given.get("copy", True) is True
-                and (dtype is None or np.dtype(dtype) == made.dtype)
-            ):
-                return made.copy() if type(made) is ComputedArray and really is _NP_ARRAY else made
-            if made is not None and dtype in _FLOAT_NAMES:
-                return made.astype(dtype)
+            dtype, plain = given.get("dtype"), len(more) < 2 and given.keys() <= {"dtype", "copy"}
+            is_cast = dtype in _FLOAT_NAMES and current_call() is not None
+            if plain and given.get("copy", True) is True and (dtype in (None, np.uint8) or is_cast):
+                made = _array_of(image)
+                if made is not None and is_cast:
+                    return made.astype(dtype)
+                if made is not None and dtype in (None, made.dtype):
+                    return made.copy() if type(made) is ComputedArray else made
         return really(*args, **kwargs)
 
     return array
@@ -342,7 +341,6 @@ def _array_of(image: Any) -> Any:
     return _unread(image) if image.mode == "RGB" and is_open else None
 
 
-_NP_ARRAY = np.array
 _FLOAT_NAMES = (float, np.float32, np.float64, "float32", "float64", "float", "f")
 
 

@@ -33,7 +33,7 @@ def test_a_shape_is_no_look(path: Path) -> None:
 
 LOOKS: list[Any] = [
     lambda a: a.mean(), np.mean, lambda a: a[3:5], lambda a: a[a > 3], len, lambda a: np.stack([a, a]), bool, iter,
-    lambda a: a == 3, lambda a: np.ascontiguousarray(a), lambda a: np.array(a, dtype=np.float32), repr,
+    lambda a: a == 3, lambda a: np.asfortranarray(a), lambda a: np.array(a, dtype=np.float32), repr,
     lambda a: a.__setitem__(0, 7), lambda a: np.add(a, 1), lambda a: np.zeros_like(a),
 ]  # fmt: skip
 
