@@ -29,6 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
+    "docs/machines.md": ("faults",),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
@@ -417,6 +418,22 @@ def stores() -> str:
     return f"{about}\n\n{table(head, rows)}"
 
 
+def faults() -> str:
+    """What became of samples when Ray Train lost and got machines."""
+    result = load("ray_faults")
+    if result is None:
+        return ""
+    rows = []
+    for name, found in result["faults"].items():
+        workers = " to ".join(map(str, found["ranks"]))
+        equal = f"{found['equal_batches']} of {found['batches']}"
+        seconds = [f"{max(found[key]):.1f}" for key in ("seconds_to_next_batch", "loader_seconds_after")]
+        rows.append([name, workers, str(found["lost"]), str(found["twice"]), equal, *seconds])
+    head = ["fault", "workers", "lost", "twice", "equal batches", "seconds to the next batch", "of these, the loader"]
+    about = f"Ray {result['ray']} ({machine(result)}), `python benchmarks/ray_faults.py`:"
+    return f"{about}\n\n{table(head, rows)}"
+
+
 def blocks() -> str:
     """Mixing of a shuffle by blocks, and the requests that it saves."""
     result = load("block_shuffle")
@@ -548,6 +565,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "variants": variants,
         "stores": stores,
         "blocks": blocks,
+        "faults": faults,
         "costs": costs,
     }
     for name in names:

@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engines",),
     ("interop",),
     ("collate", "loader"),
+    ("integrations",),
     ("memory",),
     ("parity", "bench"),
     ("demo", "show"),
