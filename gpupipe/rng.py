@@ -47,6 +47,7 @@ def stream(*words: int | str) -> int:
     for word in words:
         w = key_of(word) if isinstance(word, str) else word & _MASK
         # Python integers are exact; the array code below computes the same modulo 2**64.
+        # Each word enters a state that was mixed after the one before it, so (1, 2) and (2, 1) give different keys.
         h = (h ^ w) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019 & _MASK
         h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 & _MASK
         h = (h ^ h >> 27) * 0x94D049BB133111EB & _MASK
@@ -72,7 +73,10 @@ def uniforms(
     base = np.uint64(stream(seed, epoch, transform))
     s = np.asarray(sample).astype(np.uint64)
     with np.errstate(over="ignore"):
+        # Mix twice. A single mix64((s + j) * _GOLDEN + base) would give number j + 1 of sample s and number j of
+        # sample s + 1 the same bits.
         row = mix64(s * _GOLDEN + base)
         counter = (np.arange(1, k + 1, dtype=np.uint64) * _GOLDEN)[None, :]
         bits = mix64(row[:, None] + counter)
+    # A float64 has 53 bits. Rounding all 64 of them could return 1.0, which is not in the range.
     return np.asarray((bits >> _S11).astype(np.float64) * _TO_UNIT)

@@ -102,6 +102,7 @@ class Chains:
             return _MADE[place]
         if place <= WRITTEN:
             return self._written[WRITTEN - place]
+        # rest() encodes (begun, place) as place + begun * len(held), so that a place stays one number.
         begun, place = divmod(place, len(self._held))
         return (parts_of(self._held[place]) or [])[begun:] if begun else self._held[place]
 
@@ -231,6 +232,8 @@ class Chains:
         chain, found = step.chain, list[int]()
         if len({one.seed for one in chain}) == 1:
             return [step.seed] * len(self.translated(step.places, channels).pipeline)
+        # Steps are prefixes of each other: one.places extends those of the step before. Its own transforms are the last
+        # ones of its pipeline, and they take its seed.
         for one in chain:
             found += [one.seed] * (len(self.translated(one.places, channels).pipeline) - len(found))
         return found

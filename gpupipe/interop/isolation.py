@@ -108,6 +108,7 @@ class Copy:
         if id(value) in self._memo or all(isinstance(cell.cell_contents, _SHARED) for cell in full):
             known: FunctionType = self._memo.get(id(value), value)
             return known
+        # The new function is memorized before its cells are filled, because a function may enclose itself.
         others = {id(cell): CellType() for cell in full}
         made = FunctionType(
             value.__code__,
@@ -184,6 +185,8 @@ def _opened_again(value: Any) -> Any:
 def _array(value: np.ndarray[Any, Any]) -> Any:
     if value.nbytes <= _LARGE:
         return copy.deepcopy(value)
+    # Copying a large array costs too much. A read-only view of it raises an error if the code writes to it, and the
+    # trial then ends.
     view = value.view()
     view.flags.writeable = False
     return view

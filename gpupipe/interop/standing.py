@@ -64,6 +64,8 @@ class Standing:
                 return made
         return value
 
+    # The script may read attributes of its transform, such as its size. copy and pickle must not get special methods of
+    # the transform, so they see none.
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

@@ -119,6 +119,8 @@ class Moves:
                 f"a mask of shape {list(mask.shape)} does not fit its image of {self.size[0]}x{self.size[1]} pixels; "
                 "masks are [..., height, width] of the image"
             )
+        # Compose the steps as indices, and read the mask once at the end: a chain of resizes and flips costs one
+        # gather, and no value is ever interpolated.
         index = self._index(nearest, mask.dtype == np.float64)
         if isinstance(index, tuple):
             rows, columns = index
@@ -152,6 +154,8 @@ class Moves:
         for step in self._steps:
             outside = -1 - step.number
             axes = _axes(step, self._row, nearest, wide)
+            # As long as every step treats rows and columns separately, two vectors describe the movement. From the
+            # first warp on, every pixel needs an index.
             if axes is not None:
                 if pixels is None:
                     rows, columns = _chained(rows, axes[0], outside), _chained(columns, axes[1], outside)
@@ -227,6 +231,8 @@ class Moves:
         height, width = step.before
         dtype = torch.float64 if points.dtype == np.float64 else torch.float32
         x = torch.empty(1, 1, height, width, dtype=dtype)
+        # An elastic field says where each outgoing pixel comes from. Points need the inverse, which torchvision
+        # approximates by the negative field; this agrees with it, not with the exact inverse.
         inverse = (identity_grid(height, width, x) - self._fields[step.number][0].to(dtype)).numpy()
         at = points.astype(np.int64)
         moved = inverse[at[..., 1].clip(0, height - 1), at[..., 0].clip(0, width - 1)] + 1
@@ -300,10 +306,12 @@ def _resized(old: int, new: int, nearest: Nearest, wide: bool) -> I64:
         real = np.dtype(np.float64 if wide else np.float32)  # as torch computes
         scale = np.array(old, real) / np.array(new, real)
         return np.minimum((np.arange(new).astype(real) * scale).astype(np.int64), old - 1)
+    # Pillow starts at half a step and adds the step again and again, so its rounding errors accumulate. A product
+    # would differ from it at some pixels of large images.
     step = old / new
     steps = np.full(new, step)
     steps[0] = step * 0.5
-    return np.cumsum(steps).astype(np.int64)  # Pillow adds the step repeatedly
+    return np.cumsum(steps).astype(np.int64)
 
 
 def _chained(old: I64, new: I64, outside: int) -> I64:
@@ -345,6 +353,8 @@ def _matrix_for(op: Warp, row: int, step: _Step, kind: str) -> Array:
     if op.kind == kind:
         return matrix
     (height, width), (rows, columns) = step.before, step.after
+    # With c_in and c_out the centers of both images, y = A x + b from the corners is y - c_in = A (x - c_out) + b' from
+    # the centers, with b' = b + A c_out - c_in.
     sign = 1 if kind == "tensor" else -1
     for at, half in ((0, width / 2), (3, height / 2)):
         shift = matrix[at + 2] + sign * (matrix[at] * columns / 2 + matrix[at + 1] * rows / 2 - half)
@@ -355,6 +365,8 @@ def _matrix_for(op: Warp, row: int, step: _Step, kind: str) -> Array:
 def _by_grid(grid: Tensor, x: Tensor) -> I64:
     """Return the pixels that torch's ``grid_sample`` finds nearest."""
     height, width = x.shape[-2:]
+    # Sample an image of coordinates, so that torch itself decides which pixel is the nearest. Coordinates below 2**24
+    # are exact in float32.
     places = torch.empty(1, 2, height, width, dtype=grid.dtype)  # 1 + row, 1 + column; 0 outside
     places[0, 0] = torch.arange(1, height + 1)[:, None]
     places[0, 1] = torch.arange(1, width + 1)

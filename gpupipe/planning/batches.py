@@ -90,6 +90,8 @@ class Slices:
             raise IndexError(f"step {step} of {len(self)}")
         first, count = self.window(step).tolist()
         rank, world = self.shard.rank, self.shard.world_size
+        # All ranks need equally many samples, because collectives in the training step wait for every rank. So a short
+        # last batch is divided into parts of the largest share, and those that lack samples are padded.
         share = -(-count // world)
         if self.strided:
             own = range(rank, count, world)

@@ -66,6 +66,7 @@ def starts_of(sizes: I64, block_bytes: int, pages: Pages | None = None) -> I64:
     if pages is not None:
         firsts = np.flatnonzero(np.diff(pages.number, prepend=-1))
         return firsts[starts_of(np.add.reduceat(sizes, firsts), block_bytes)]
+    # A sample belongs to the block in which its first byte lies, so it is never cut.
     before = np.cumsum(sizes) - sizes
     return np.flatnonzero(np.diff(before // block_bytes, prepend=-1))
 
@@ -82,6 +83,7 @@ class BlockShuffled:
     def __init__(self, n: int, starts: I64, blocks: int, seed: int, epoch: int):
         self.n = n
         self._seed, self._epoch = seed, epoch
+        # Blocks are permuted first, and then the samples within each group of blocks.
         turn = Shuffle(len(starts), stream(seed, "blocks"), epoch).at(np.arange(len(starts)))[0]
         self._first = starts[turn]
         """i64[K]: first sample of each block, in the order of the epoch."""
@@ -99,8 +101,10 @@ class BlockShuffled:
         mixed = np.empty(len(positions), np.int64)
         for g in np.unique(group).tolist():
             mine, (start, end) = group == g, self._groups[g : g + 2].tolist()
+            # Each group has a key of its own. Otherwise all groups of the same size would be permuted alike.
             inside = Shuffle(end - start, stream(self._seed, "block", g), self._epoch).at(positions[mine] - start)[0]
             mixed[mine] = start + inside
+        # Positions after mixing count along the permuted blocks; translate them to indices of the dataset.
         block = np.searchsorted(self._begins, mixed, "right") - 1
         indices = self._first[block] + mixed - self._begins[block]
         return indices, indices.astype(np.uint64)
@@ -138,6 +142,7 @@ def quality(order: Order, n: int, labels: I64 | None, batch_size: int) -> Qualit
     firsts = np.linspace(0, n - size, min(_BATCHES, max(1, n // size))).astype(np.int64)
     positions = firsts[:, None] + np.arange(size)
     batches = order.at(positions.reshape(-1))[0].reshape(positions.shape)
+    # Two independent uniform numbers in [0, 1] are 1/3 apart on average, which is the value of a full permutation.
     displacement = float(np.abs(batches - positions).mean() / n)
     distance = float(np.abs(np.diff(batches, axis=1)).mean() / n) if size > 1 else 0.0
     if labels is None:

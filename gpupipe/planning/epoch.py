@@ -47,6 +47,7 @@ def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     good = sizes.min(axis=1, initial=1) > 0
     if good.all():
         return sizes
+    # Without any good sample, a size into which most crops fit.
     stand_in = sizes[np.argmax(good)] if good.any() else np.array([4096, 4096], np.int32)
     return np.where(good[:, None], sizes, stand_in)
 

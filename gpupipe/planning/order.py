@@ -64,6 +64,8 @@ class Shuffle:
 
     def __init__(self, n: int, seed: int, epoch: int):
         self.n = n
+        # a * a >= n, and b is the smallest number with a * b >= n. So a * b - n < a: few cells lie outside the range,
+        # and nearly every walk ends after one step. Halves of about the same size also mix best.
         self._a = max(1, math.isqrt(max(n - 1, 0)) + 1)
         self._b = max(1, -(-n // self._a))
         # _encrypt() hashes and scales each half in 32 bits.
@@ -255,6 +257,7 @@ def weighted(weights: npt.ArrayLike, num_samples: int, replacement: bool, seed: 
     if replacement:
         u = uniforms(seed, epoch, "weighted", np.arange(num_samples), 1)[:, 0]
         edges = np.cumsum(w)
+        # Index i owns the part [edges[i-1], edges[i]) of the line, so a weight of zero is never drawn.
         drawn = np.searchsorted(edges, u * edges[-1], side="right")
         # u * edges[-1] may round to edges[-1], which lies after the last index with a positive weight.
         return Explicit(np.minimum(drawn, np.flatnonzero(w)[-1]), len(w))

@@ -68,6 +68,7 @@ class Smaller:
         assert self.dataset.codings is not None
         window, size = window_of(plan.ops), self.resized_to(plan)
         have = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
+        # have / size is how much the resize shrinks. The decoder may take all of it but MARGIN.
         room = (have / size).min(axis=1) / MARGIN
         room[~self.codes[self.dataset.codings[0][plan.indices]]] = 1
         return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)

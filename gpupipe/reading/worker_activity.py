@@ -124,6 +124,8 @@ def _work(pid: int) -> _Work:
                 done += _Work(sum(map(int, re.findall(r"ctxt_switches:\s*(\d+)", (task / "status").read_text()))))
                 for child in (task / "children").read_text().split():
                     done += _work(int(child))
+        # Fields 14 and 15 of proc_pid_stat(5) are utime and stime. Split after the name, which may contain spaces; two
+        # fields come before that.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         done += _Work(0, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
     return done

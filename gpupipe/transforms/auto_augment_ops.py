@@ -78,6 +78,7 @@ def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation:
     Shears take the arctangent of the magnitude, around the upper left corner. Translations are whole pixels.
     """
     n = len(magnitude)
+    # Start with the identity. turns = -1 means that the matrix is used; multiples of 90 degrees are exact turns.
     matrix, turns, mask = np.tile([1.0, 0, 0, 0, 1, 0], (n, 1)), np.full(n, -1, np.int32), np.zeros(n, np.bool_)
     for name in GEOMETRIC:
         if name not in masks:

@@ -122,6 +122,8 @@ class RandomResizedCrop(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         # Uniform numbers: two for the position, ten for areas, ten for ratios, and one to choose among several filters.
+        # A loop that stops at the first window that fits would draw different counts of numbers per image. All attempts
+        # draw, and the first one that fits counts.
         fits, height, width = self._attempts(u[:, 2 : 2 + 2 * self.ATTEMPTS], images)
         fallback_height, fallback_width = self._fallback(images)
         height = np.where(fits, height, fallback_height)

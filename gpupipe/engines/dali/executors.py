@@ -186,6 +186,7 @@ class GraphAlone(Executor):
             tensor = from_dlpack(one_view.as_tensor())
             if output.layout == "HWC":
                 tensor = tensor.permute(0, 3, 1, 2)
+            # DALI cannot write bfloat16, so its graph ends with float32.
             if output.dtype == "bfloat16":
                 tensor = tensor.to(torch.bfloat16)
             if rest:
@@ -269,6 +270,7 @@ def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]
                 other.wanted = False
             raise
         bad += _changed(setup, piece, shapes)
+        # After a wrong size, go on to find all of them, but deliver no more images of a batch that will be repaired.
         if not bad:
             owner = images, ready.owner
             for image in images:

@@ -108,7 +108,9 @@ def _cheapest(ops: Sequence[Op], first: int) -> GraphEnd:
     # none.
     floats = next((n for n, op in enumerate(ops) if isinstance(op, ToDtype)), len(ops))
     ends = [*range(first, min(reach, floats) + 1), *([len(ops)] if reach == len(ops) else [])] or [first]
+    # The graph is a prefix of the ops, so there are only len(ops) + 1 places where it can end.
     totals = {n: sum(c.dali for c in costs[:n]) + sum(c.host for c in costs[n:]) for n in ends}
+    # The first end that costs at most 10 % more than the cheapest one, because the host is closer to the reference.
     end = next(n for n in ends if totals[n] <= min(totals.values()) * _CLOSER)
     if end == len(ops):
         return GraphEnd(end)
@@ -131,6 +133,7 @@ class _Costs:
         """Milliseconds for an image with ``area`` times the pixels of the measurements."""
         lowering = LOWERINGS.get(type(op))
         mask = getattr(op, "mask", None)
+        # An op with a mask costs nothing for images that did not draw it.
         drawn = 1.0 if mask is None or getattr(op, "always", False) else float(np.mean(mask))
         inner = [cls.of(one, area) for branch in op.branches for one in branch]
         dali, host = sum(c.dali for c in inner) + _FED, sum(c.host for c in inner) + drawn * _CALL

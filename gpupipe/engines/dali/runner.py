@@ -125,6 +125,8 @@ class Runner:
                         raise Failed(made)
                     return made
                 self._begin_some()
+                # DALI returns results in the order in which pieces were begun. A piece keeps its result until it is
+                # requested.
                 if not self._running:
                     break
                 self._end_one()

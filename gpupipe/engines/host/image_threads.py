@@ -198,6 +198,7 @@ class Making:
 
     def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int) -> None:
         """Run the ops up to the last user code here, and the rest of them in the threads."""
+        # User code draws from global generators and may not be thread-safe, so it runs in this thread, in order.
         end = max((n for n, op in enumerate(ops, 1) if not op.sendable), default=0)
         if end and isinstance(ops[end - 1], Views):
             shared = apply_sample(image, ops[: end - 1], row, self._batch.forms)

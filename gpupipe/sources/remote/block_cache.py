@@ -87,6 +87,8 @@ class BlockCache:
 
     def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
         """Return (path, seed of its checksums)."""
+        # Checksums of block n, part k use the seed (hash of the object) + n * 2**24 + k, so no two parts of an object
+        # share one: a block would need 2**24 parts, which are 1 TiB.
         name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
         return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:15], 16) + (number << 24)
 
@@ -266,6 +268,8 @@ class BlockCache:
                 found.append((entry.st_mtime_ns, entry.st_size, path))
         total = sum(size for _, size, _ in found)
         free = shutil.disk_usage(self._folder).free
+        # Go down to 7/8 of the limit, so that the next blocks fit without another scan. (total + free) // 2 leaves
+        # other programs half of the space that there would be without the cache.
         most = min(self._limit * 7 // 8, (total + free) // 2)
         crowded = total > self._limit * 15 // 16 or free < self._limit // _SHARE
         if self._unused is not None and not crowded:
@@ -298,6 +302,8 @@ def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | Non
     size, first, last = _length(kept), start // _PART, -(-(start + length) // _PART)
     if start + length > size:
         return None
+    # A file is part 0, sum 0, part 1, sum 1, ... so part k begins at k * _WITH_SUM. Whole parts are read, because a sum
+    # covers a whole part; one call puts parts and sums into separate arrays.
     data, sums = np.empty(min(last * _PART, size) - first * _PART, np.uint8), np.empty(last - first, "<u8")
     parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
     buffers = [buffer for k, part in enumerate(parts) for buffer in (part, sums.data[k : k + 1])]
