@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from ..reasons import Reason
 from ..script_warnings import warn
 from ..types import Shard
 
+T = TypeVar("T")
 _NUMBERS = count()
 SEED_PATIENCE = 600.0
 """Seconds to wait for the seed of rank 0. There is no order without it."""
@@ -151,6 +152,25 @@ class Agreement:
     def _key(self, what: object) -> str:
         # Restarted ranks may find the store of an earlier run with a different number of ranks.
         return f"gpupipe/{self._shard.world_size}/{self._number}/{what}"
+
+
+def gathered(value: T, shard: Shard) -> list[T]:
+    """Return the values of all ranks. A collective call of the default process group.
+
+    Raises :class:`ConfigError` if the group does not have the ranks of the loader.
+    """
+    if shard.world_size == 1:
+        return [value]
+    dist = sys.modules.get("torch.distributed")
+    ranks = 0 if _store() is None or dist is None else dist.get_world_size()
+    if dist is None or ranks != shard.world_size:
+        raise ConfigError(
+            f"all_ranks=True: the loader is for {shard}, and the default process group has {ranks} ranks; initialize "
+            "torch.distributed with the ranks of the loader"
+        )
+    found: list[Any] = [None] * ranks
+    dist.all_gather_object(found, value)
+    return found
 
 
 def _read(text: str) -> dict[str, RankSetting]:

@@ -34,6 +34,17 @@ class BadSampleReport:
         for sample in samples:
             self._by_index.setdefault(sample.index, Reported(*sample)).count += 1
 
+    @classmethod
+    def merged(cls, reports: Iterable[BadSampleReport]) -> BadSampleReport:
+        """Return the report of several ranks: each sample once, with the sum of its counts."""
+        found = cls()
+        for report in reports:
+            for sample in report.samples:
+                known = found._by_index.setdefault(sample.index, Reported(*sample))
+                known.count += sample.count
+            found.remarks += [remark for remark in report.remarks if remark not in found.remarks]
+        return found
+
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON object per line: index, path, kind, reason, count. Replaces the file."""
         with open(path, "w") as file:

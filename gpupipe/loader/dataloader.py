@@ -14,11 +14,12 @@ from .. import provided
 from ..engines.torch.torchs_loader import CollateOfLoader
 from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
+from .agreement import gathered
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .samplers import blocks_within
-from .session import Session
+from .session import Session, Stats
 from .start import refreshed, session_of, with_arguments
 
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
@@ -318,6 +319,19 @@ class DataLoader(TorchLoader[Any]):
         """
         self._followed.load(state)
 
+    def reshard(self, shard: Shard) -> None:
+        """Continue as another part of the global batches, because processes have joined or left.
+
+        Call it between steps, on every process and at the same sample; ``load_state_dict`` brings new processes there.
+        Iterators that have begun end: the next ``iter()`` yields the rest of the epoch. With ``global_batch_size`` the
+        batches stay the same; otherwise a warning says that they change.
+
+        Raises :class:`ConfigError` if a sampler of the script divides the samples.
+        """
+        session = with_arguments(self._current(), shard=shard)
+        object.__setattr__(self, "_DataLoader__initialized", False)
+        self._show(session.arguments, session)
+
     def __getstate__(self) -> dict[str, Any]:
         """State and arguments of the loader. A copy starts its own engine."""
         session = self._followed
@@ -336,22 +350,29 @@ class DataLoader(TorchLoader[Any]):
 
     # ---- report
 
-    def report(self) -> BadSampleReport:
+    def report(self, *, all_ranks: bool = False) -> BadSampleReport:
         """Return the bad samples so far. ``.samples`` is a list of (index, path, kind, reason).
 
         ``.remarks`` are notes on how the work was done: what Pillow decoded instead of DALI, and how fast.
+
+        Args:
+            all_ranks: with the bad samples of all ranks of the default process group. All ranks must call it.
         """
         report = self._session.report
         report.remarks = self._session.remarks()
-        return report
+        return BadSampleReport.merged(gathered(report, self.shard)) if all_ranks else report
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, *, all_ranks: bool = False) -> dict[str, Any]:
         """Return counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited
         in ``next()`` and worked outside of it.
 
         ``stall`` is the share of the waiting in both.
+
+        Args:
+            all_ranks: sums over all ranks of the default process group, except for ``epochs``. All ranks must call it.
         """
-        return self._session.stats.to_dict()
+        stats = self._session.stats
+        return (Stats.total(gathered(stats, self.shard)) if all_ranks else stats).to_dict()
 
     def __repr__(self) -> str:
         session, shard = self._followed, self.shard

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,6 +35,13 @@ class Stats:
     """Samples that the script's own code made, transforms included."""
     wait_seconds: float = 0.0
     work_seconds: float = 0.0
+
+    @classmethod
+    def total(cls, ranks: Iterable[Stats]) -> Stats:
+        """Return the sums over all ranks, which are in the same epoch."""
+        each = [asdict(rank) for rank in ranks]
+        sums = {name: sum(values[name] for values in each) for name in each[0]}
+        return cls(**{**sums, "epochs": max(values["epochs"] for values in each)})
 
     def to_dict(self) -> dict[str, Any]:
         total = self.wait_seconds + self.work_seconds

@@ -65,7 +65,12 @@ def run(task: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
         epochs.append(batches)
     loader.close()
     bad = sorted(sample.index for sample in loader.report().samples)
-    return {"epochs": epochs, "states": states, "len": len(loader), "seed": loader.seed, "bad": bad}
+    found = {"epochs": epochs, "states": states, "len": len(loader), "seed": loader.seed, "bad": bad}
+    if dist.is_initialized():
+        everywhere = loader.report(all_ranks=True)
+        found["bad_of_all"] = {sample.index: sample.count for sample in everywhere.samples}
+        found["stats"], found["stats_of_all"] = loader.stats(), loader.stats(all_ranks=True)
+    return found
 
 
 def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:

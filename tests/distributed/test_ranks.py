@@ -111,6 +111,16 @@ def test_two_ranks_share_every_epoch(two: list[Ranks]) -> None:
     check(two[0])
 
 
+def test_stats_of_all_ranks_are_sums(two: list[Ranks]) -> None:
+    one, other = (rank["stats"] for rank in two[0])
+    for rank in two[0]:
+        total = rank["stats_of_all"]
+        assert total["epochs"] == one["epochs"] == 2
+        assert total["samples"] == one["samples"] + other["samples"] >= 2 * N
+        assert total["wait_seconds"] == pytest.approx(one["wait_seconds"] + other["wait_seconds"])
+        assert 0 < total["stall"] <= 1
+
+
 def test_two_ranks_of_the_torch_engine_with_a_distributed_sampler(two: list[Ranks]) -> None:
     check(two[1], sampler=True)
 
@@ -170,6 +180,8 @@ def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
             assert len(real) == N
             assert set(real) == set(range(N)) - LOST
     assert {i for rank in ranks for i in rank["bad"]} == LOST
+    for rank in ranks:
+        assert set(map(int, rank["bad_of_all"])) == LOST
     assert [r["epochs"] for r in ranks] == [r["epochs"] for r in losing["torch", "folder", how]]
 
 

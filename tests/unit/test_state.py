@@ -143,6 +143,44 @@ def test_a_global_batch_is_the_same_on_every_number_of_ranks(total: int, drop_la
     assert texts and all("2 ranks take 2 or 3 of global_batch_size=5" in t or "3 ranks take 1 or 2" in t for t in texts)
 
 
+def test_ranks_that_join_and_leave_continue_the_epoch() -> None:
+    whole = [sorted(seen(batch)) for batch in loader(batch_size=1, global_batch_size=6)]
+    parts = [loader(batch_size=1, global_batch_size=6, shard=Shard(rank, 2)) for rank in range(2)]
+    running = [iter(one) for one in parts]
+    steps = [[seen(next(it)) for it in running]]
+    parts.append(loader(batch_size=1, global_batch_size=6, shard=Shard(2, 3)))  # joins
+    parts[2].load_state_dict(parts[0].state_dict())
+    for rank, one in enumerate(parts):
+        one.reshard(Shard(rank, 3))
+    assert next(running[0], None) is None  # has ended
+    running = [iter(one) for one in parts]
+    steps.append([seen(next(it)) for it in running])
+    parts[2].reshard(Shard())  # the others leave
+    assert parts[2].shard == Shard() and type(parts[2].sampler).__name__ == "_Shuffled"
+    steps += [[seen(batch)] for batch in parts[2]]
+    assert [sorted(i for part in step for i in part) for step in steps] == whole
+    assert [sorted(seen(batch)) for batch in parts[2]] == [
+        sorted(seen(batch)) for batch in _second(loader(batch_size=1, global_batch_size=6))
+    ]
+
+
+def _second(one: DataLoader) -> Any:
+    one.set_epoch(1)
+    return one
+
+
+def test_a_sampler_of_the_script_is_not_resharded() -> None:
+    one = loader(shuffle=None, sampler=DistributedSampler(arrays(), 2, 0))
+    with pytest.raises(ConfigError, match="the sampler is for Shard"):
+        one.reshard(Shard(0, 3))
+
+
+def test_gathering_needs_the_ranks_of_the_loader() -> None:
+    assert loader().stats(all_ranks=True)["samples"] == 0
+    with pytest.raises(ConfigError, match=r"the loader is for Shard.* and the default process group has 0 ranks"):
+        loader(shard=Shard(0, 2)).report(all_ranks=True)
+
+
 def test_a_global_batch_excludes_a_batch_per_rank_and_needs_a_sample_for_each() -> None:
     with pytest.raises(ConfigError, match="global_batch_size=8 is divided among the ranks, and batch_size=5 is per"):
         loader(global_batch_size=8)
