@@ -12,6 +12,8 @@ from rich.table import Table
 from ..bench.candidates import ENGINES, TORCHVISION, build
 from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
+from ..datasets.images import EncodedImages
+from ..datasets.video.files import VideoFiles
 from ..errors import ConfigError
 from .console import console, spark
 from .inputs import device_type, open_media, open_pipeline
@@ -94,30 +96,36 @@ def run(
         style="dim",
     )
     if json_file is not None:
-        files = dataset.index_summary()
+        settings = {
+            "pipeline": pipeline,
+            "batch_size": batch_size,
+            **({"frames": frames, "stride": stride} if clips else {}),
+            "num_workers": workers,
+            "rounds": rounds,
+            "seconds": seconds,
+            "device": where,
+        }
         content = {
             "question": "How fast are the engines side by side?",
             "machine": facts(),
-            "settings": {
-                "pipeline": pipeline,
-                "batch_size": batch_size,
-                **({"frames": frames, "stride": stride} if clips else {}),
-                "num_workers": workers,
-                "rounds": rounds,
-                "seconds": seconds,
-                "device": where,
-            },
-            "files": {
-                "count": files.count,
-                "mean_kilobytes": round(files.total_bytes / max(files.count, 1) / 1e3, 1),
-                "mean_megapixels": round(float(np.prod(dataset.sizes, axis=1, dtype=np.float64).mean()) / 1e6, 3),
-            },
+            "settings": settings,
+            "files": _about(dataset),
             "left_out": candidates.left_out,
             **result.to_dict(),
         }
         json_file.write_text(json.dumps(content, indent=1) + "\n")
         screen.print(f"written: {json_file}", soft_wrap=True)
     return 0
+
+
+def _about(dataset: EncodedImages | VideoFiles) -> dict[str, float]:
+    """Return facts about the files of a dataset."""
+    files = dataset.index_summary()
+    return {
+        "count": files.count,
+        "mean_kilobytes": round(files.total_bytes / max(files.count, 1) / 1e3, 1),
+        "mean_megapixels": round(float(np.prod(dataset.sizes, axis=1, dtype=np.float64).mean()) / 1e6, 3),
+    }
 
 
 def _synchronize() -> None:

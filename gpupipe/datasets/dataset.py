@@ -83,6 +83,11 @@ class Dataset(ABC):
         return (int(first[0]), int(first[1])) if same else None
 
     @property
+    def in_files(self) -> bool:
+        """Whether samples lie in files, so that they change only if the files do."""
+        return self.kind in ("files", "clips")
+
+    @property
     def runs_user_code(self) -> bool:
         """Whether :meth:`fetch` runs user code."""
         return self.kind == "user code"

@@ -229,7 +229,7 @@ class NativeSession(Session):
         setup = self.resolved.setup
         # User code may look at state that has changed since; pixels in memory belong to the script, which may write to
         # them.
-        unseen = setup.dataset.kind in ("files", "clips") and not has_calls(setup.pipeline)
+        unseen = setup.dataset.in_files and not has_calls(setup.pipeline)
         if self.arguments.persistent_workers is False or not unseen or not self.running.alone:
             return None
         try:

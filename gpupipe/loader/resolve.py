@@ -208,7 +208,7 @@ def same_work(one: Resolved, two: Resolved) -> bool:
     """Return whether an engine for ``one`` can continue with ``two``. This is certain only for files."""
     a, b = one.setup, two.setup
     return (
-        a.dataset.kind in ("files", "clips")
+        a.dataset.in_files
         and a.dataset.fingerprint == b.dataset.fingerprint
         and a.pipeline == b.pipeline
         and not has_calls(a.pipeline)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,20 @@ class _Kinds:
         self._seen.add(kind)
         return value
 
+    def close(self, count: int, *, no_sizes: bool) -> None:
+        """Judge the column after its last value.
+
+        Args:
+            count: number of values that the source has.
+            no_sizes: whether to leave out a column with the heights or the widths of the images.
+        """
+        if not self.problem and count > self.present:
+            self.problem = "values that cannot be read"
+        if not self.problem and not self.present:
+            self.problem = "no sample has a value"
+        if no_sizes and self.is_size:
+            self.problem = "it is the size before resizing; --columns copies it"
+
     @property
     def is_size(self) -> bool:
         """Whether all values are the heights of the images, or all are the widths."""
@@ -210,17 +224,8 @@ def carry(
     """
     source = dataset.source
     counts = dict(source.field_counts())
-    names = [name for name in counts if name != KEY] if wanted is None else [*wanted]
-    if wanted and counts:
-        for name in wanted:
-            if name not in counts and name.partition(":")[0].partition(".")[0] not in counts and name != KEY:
-                there = ", ".join(map(repr, counts)) or "none"
-                raise ConfigError(f"--columns {name}: there is no such column; there are {there}")
-    names = [name for name in names if name != KEY]
-    usable, left_out = [], []
-    for name in names:
-        why = source.refuses(name)
-        (left_out.append((name, why)) if why else usable.append(name))
+    refused = {name: source.refuses(name) for name in _names(counts, wanted)}
+    usable, left_out = [n for n, why in refused.items() if not why], [(n, why) for n, why in refused.items() if why]
     has_key = KEY in counts
     kinds = [_Kinds(name) for name in usable]
     digest, missing = xxhash.xxh3_128(), [0] * len(kinds)
@@ -250,26 +255,29 @@ def carry(
             if index % 4096 == 0:
                 progress(index)
         offsets.write(at.to_bytes(_OFFSET, "little"))
-    columns = []
     for kind, lacking in zip(kinds, missing, strict=True):
-        if not kind.problem and counts.get(kind.name, 0) > kind.present + lacking:
-            kind.problem = "values that cannot be read"
-        if not kind.problem and not kind.present:
-            kind.problem = "no sample has a value"
-        if resized and wanted is None and kind.is_size:
-            kind.problem = "it is the size before resizing; --columns copies it"
-        if kind.problem:
-            left_out.append((kind.name, kind.problem))
-        columns.append(kind.column() if not kind.problem else Column(kind.name, ""))
-    arranged, refused = arrange([column for column in columns if column.kind], source.archive)
+        kind.close(counts.get(kind.name, 0) - lacking, no_sizes=resized and wanted is None)
+    left_out += [(kind.name, kind.problem) for kind in kinds if kind.problem]
+    columns = [Column(kind.name, "") if kind.problem else kind.column() for kind in kinds]
+    arranged, without_place = arrange([column for column in columns if column.kind], source.archive)
     by_name = {column.name: column for column in arranged}
-    left_out += refused
+    left_out += without_place
     if wanted and left_out:
         raise ConfigError(f"--columns {left_out[0][0]}: it cannot be stored: {left_out[0][1]}")
     final = tuple(by_name.get(column.name, column) for column in columns)
     digest.update(repr(final).encode())
     keys = wanted is None or bool(wanted)
     return Carried(folder, final, tuple(left_out), keys, digest.hexdigest(), _repeated(hashes, spoiled))
+
+
+def _names(counts: Mapping[str, int], wanted: Sequence[str] | None) -> list[str]:
+    """Return the names of the columns to read. Raises :class:`ConfigError` for one that the source does not have."""
+    for name in wanted or ():
+        # A part of a column, such as json:weight or meta.weight, belongs to the column before the separator.
+        if counts and name not in counts and name.partition(":")[0].partition(".")[0] not in counts and name != KEY:
+            there = ", ".join(map(repr, counts)) or "none"
+            raise ConfigError(f"--columns {name}: there is no such column; there are {there}")
+    return [name for name in (counts if wanted is None else wanted) if name != KEY]
 
 
 def _repeated(hashes: npt.NDArray[np.uint64], spoiled: set[int]) -> npt.NDArray[np.int64]:

@@ -77,6 +77,7 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
     assert set(ours) - set(theirs) == {
         "device",
         "engine",
+        "global_batch_size",
         "seed",
         "shard",
         "on_error",
