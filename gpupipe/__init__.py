@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import provided
 
 if TYPE_CHECKING:
-    from . import collate, datasets, engines, errors, integrations, interop, memory, transforms
+    from . import collate, datasets, engines, errors, integrations, interop, memory, samplers, transforms
     from .errors import BadSample, GpupipeError, SampleError
     from .loader.augment import augment
     from .loader.dataloader import DataLoader
@@ -41,6 +41,7 @@ __all__ = [
     "integrations",
     "interop",
     "memory",
+    "samplers",
     "transforms",
 ]
 

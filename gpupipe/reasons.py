@@ -28,6 +28,7 @@ ADVICE = {
     "mixes-samples": "make each sample from its own row alone",
     "negative-index": "give indices from 0 to len(dataset) - 1",
     "no-versions": "let the server send ETag or Last-Modified",
+    "order-lost": "leave the sampler out, and give DataLoader the one of gpupipe.samplers and shard=Shard.from_env()",
     "original-images": "leave images before their transforms out of the samples",
     "other": "check the setup",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",

@@ -12,6 +12,7 @@ from .dataset import Dataset
 from .folder import ImageFolder
 from .index.summary import Summary
 from .list import ImageList
+from .mixture import Mixture
 from .segmentation import SegmentationFolder, VOCSegmentation
 from .subset import Subset
 from .video import VideoFolder, VideoList
@@ -48,6 +49,7 @@ __all__ = [
     "ImageList",
     "LitData",
     "Manifest",
+    "Mixture",
     "Parquet",
     "RecordIO",
     "Remote",

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class Dataset(ABC):
     """Base class of datasets. Columns are numpy arrays with one row per sample."""
 
-    kind: Literal["files", "pixels", "clips", "user code"]
-    """Source of the samples: encoded images in files, pixels in memory, clips of videos, or user code, which must run
-    in worker processes. Only :mod:`gpupipe.reading` uses this."""
+    kind: Literal["files", "pixels", "clips", "user code", "mixture"]
+    """Source of the samples: encoded images in files, pixels in memory, clips of videos, user code, which must run
+    in worker processes, or other datasets, see :attr:`parts`. Only :mod:`gpupipe.reading` uses this."""
     whole_files: bool = False
     """Whether every sample is a whole local file, which an engine may open itself."""
     limits: Limits = Limits()
@@ -50,6 +50,7 @@ class Dataset(ABC):
     small_pixels: tuple[int, ...] | None = None
     """(height, width) of images that user code makes in memory, if they are so small that torch's loader is as fast on
     a CPU."""
+
     keeps_targets: bool = False
     """For user code: whether the targets of a batch stay a list, for a collate function."""
     makes_by_hand: bool = False
@@ -65,6 +66,11 @@ class Dataset(ABC):
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    def parts(self) -> tuple[Dataset, ...]:
+        """The datasets that a mixture consists of; otherwise this dataset alone."""
+        return (self,)
 
     @property
     @abstractmethod

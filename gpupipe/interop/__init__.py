@@ -5,11 +5,10 @@ torchvision, and with any version of it.
 """
 
 from .datasets import translate_dataset
-from .samplers import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
+from .samplers import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from .transforms import translate_transform
 
 __all__ = [
-    "SamplerPlan",
     "is_batch_sampler_of_torch",
     "translate_batch_sampler",
     "translate_dataset",

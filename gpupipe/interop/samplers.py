@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,47 +18,12 @@ import torch
 
 from ..errors import ConfigError
 from ..planning.order import Explicit, Order, Sequential, Shuffle, Streamed, checked_weights, weighted
+from ..planning.schedules import SamplerPlan
 from ..rng import stream, uniforms
 from ..types import Shard
 from .classes import class_name, exact_name, shown
 
 I64 = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class SamplerPlan:
-    """Facts about a sampler that a loader needs at the beginning of an epoch. Each epoch has its own."""
-
-    name: str
-    """Description of the sampler, which a saved state contains."""
-    length: int | None
-    """Samples of an epoch over all ranks; ``None`` if only the end of the epoch shows it."""
-    order: Callable[[int, int], Order] = field(repr=False)
-    """Returns the samples of an epoch over all ranks, from (seed, epoch)."""
-    shard: Shard | None = None
-    """Rank and number of ranks of a DistributedSampler."""
-    generator: Any = None
-    """Generator that the sampler draws from, if it has its own."""
-    owner: Any = field(default=None, repr=False)
-    """The sampler, if an epoch can be set on it."""
-    ahead: Callable[[int, int, int], Order] | None = field(default=None, repr=False)
-    """Returns the samples of an epoch that has not begun, from (seed, epoch, number of epochs by which the sampler's
-    own epoch will have advanced); ``None`` if ``order`` runs user code, which would notice."""
-
-    @classmethod
-    def of(cls, name: str, length: int, order: Callable[[int, int], Order], generator: Any = None) -> SamplerPlan:
-        """Make a plan from an order that is a function of seed and epoch and runs no user code."""
-        return cls(name, length, order, generator=generator, ahead=lambda seed, epoch, _: order(seed, epoch))
-
-    def epoch_of(self) -> int | None:
-        """Return the epoch that is set on the sampler; ``None`` if it has none."""
-        return None if self.owner is None else int(self.owner.epoch)
-
-    def set_epoch(self, epoch: int) -> bool:
-        """Set the sampler's epoch. Return ``False`` if it has none."""
-        if self.owner is not None:
-            self.owner.set_epoch(epoch)
-        return self.owner is not None
 
 
 def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:

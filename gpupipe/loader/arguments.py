@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
 from ..reading.kept import CacheKind
+from ..samplers import Sampler
 from ..types import Shard
 
 P = ParamSpec("P")
@@ -133,7 +134,13 @@ class Arguments:
     def not_in_torch(self) -> dict[str, Any]:
         """Return the given arguments about samples and their order that torch's loader lacks."""
         by_blocks = self.shuffle if isinstance(self.shuffle, BlockShuffle) else None
-        ours = ("on_error", self.on_error, "raise"), ("max_bad", self.max_bad, None), ("shuffle", by_blocks, None)
+        sampler = self.sampler if isinstance(self.sampler, Sampler) else None
+        ours = (
+            ("on_error", self.on_error, "raise"),
+            ("max_bad", self.max_bad, None),
+            ("shuffle", by_blocks, None),
+            ("sampler", sampler, None),
+        )
         return {name: value for name, value, default in ours if value != default} | self.schedule
 
     def changed(self, **values: Any) -> Arguments:

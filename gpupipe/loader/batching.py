@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,13 +13,16 @@ import numpy.typing as npt
 from torch.utils.data import DistributedSampler
 
 from ..datasets.dataset import Dataset
+from ..datasets.mixture import Mixture
 from ..errors import ConfigError
-from ..interop import SamplerPlan, is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
+from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
+from ..planning.mixtures import Blend, Mixed
 from ..planning.order import Order, Sequential, Shuffle, Streamed
-from ..planning.schedules import ENDLESS, Stretched, Without
+from ..planning.schedules import ENDLESS, SamplerPlan, Stretched, Without
 from ..reasons import Reason
+from ..samplers import Sampler
 from ..script_warnings import warn
 from ..types import Shard
 from .arguments import Arguments, Shuffling, check_integer, length_of
@@ -42,7 +46,8 @@ class Batching:
     """A batch sampler whose batches are used as they are. ``batch_size`` is then their likely size."""
     instead_of: Batching | None = None
     """The loader's own batching, if a subclass replaced it by ``given``."""
-    by_blocks: BlockShuffle | None = None
+    scheduled_by: Mapping[str, Any] | None = None
+    """Arguments of a loader with this order, if none of torch's samplers stands for it."""
     global_size: int | None = None
     """Value of ``global_batch_size``."""
 
@@ -110,15 +115,24 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
     if sampler is not None and a.exclude is not None:
         raise ConfigError("exclude= and a sampler exclude each other: let the sampler leave the samples out")
-    plan = _own(dataset, a.shuffle, a.exclude) if sampler is None else translate_sampler(sampler, n)
+    plan = _plan_of(sampler, dataset, n) if sampler is not None else _own(dataset, a.shuffle, a.exclude)
     if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
-    by_blocks = a.shuffle if isinstance(a.shuffle, BlockShuffle) else None
     shard = plan.shard or a.shard or Shard()
     if a.global_batch_size is not None:
         batch_size = share_of(a.global_batch_size, shard)
-    made = Batching(batch_size, drop_last, shard, plan, by_blocks=by_blocks, global_size=a.global_batch_size)
+    if isinstance(sampler, Sampler):
+        sampler.check(batch_size)
+    scheduled = isinstance(sampler, Sampler) or isinstance(a.shuffle, BlockShuffle) or isinstance(dataset, Mixture)
+    scheduled_by = {"shuffle": a.shuffle, "sampler": sampler} if scheduled else None
+    made = Batching(batch_size, drop_last, shard, plan, scheduled_by=scheduled_by, global_size=a.global_batch_size)
     return replace(made, sampler=_stretched(a, plan, made.global_batch))
+
+
+def _plan_of(sampler: Any, dataset: Dataset, n: int | None) -> SamplerPlan:
+    if isinstance(dataset, Mixture):
+        raise ConfigError("a Mixture is an order itself, so it excludes a sampler; leave the sampler out")
+    return sampler.plan(dataset) if isinstance(sampler, Sampler) else translate_sampler(sampler, n)
 
 
 def share_of(global_batch_size: int, shard: Shard) -> int:
@@ -157,12 +171,30 @@ def _stretched(a: Arguments, plan: SamplerPlan, global_batch: int) -> SamplerPla
 
 
 def _own(dataset: Dataset, shuffle: Shuffling, exclude: Any = None) -> SamplerPlan:
+    if isinstance(dataset, Mixture):
+        return _mixed(dataset, shuffle, exclude)
     n = len(dataset)
     if exclude is not None and len(excluded := _excluded(exclude, n)):
         plan = _counted(dataset, shuffle, n - len(excluded), excluded)
         name = f"{plan.name}, without {len(excluded):,} samples ({crc32(excluded.tobytes()):08x})"
         return SamplerPlan.of(name, n - len(excluded), partial(Without, plan.order, excluded))
     return _counted(dataset, shuffle, n)
+
+
+def _mixed(mixture: Mixture, shuffle: Shuffling, exclude: Any) -> SamplerPlan:
+    if isinstance(shuffle, BlockShuffle) or exclude is not None:
+        raise ConfigError(
+            "a Mixture takes shuffle=True or False and no exclude=; leave samples out with datasets.Subset"
+        )
+    sizes = np.array([len(part) for part in mixture.parts])
+    blend = Blend(sizes, mixture.weights, mixture.stop)
+    how = "shuffled" if shuffle else "sequential"
+    name = f"mixture of {len(sizes)}, {how}, epochs of {blend.length:,} samples"
+
+    def order(seed: int, epoch: int) -> Order:
+        return Mixed(Blend(sizes, mixture.weights, mixture.stop), bool(shuffle), seed, epoch)
+
+    return SamplerPlan.of(name, blend.length, order, settings=mixture)
 
 
 def _excluded(exclude: Any, n: int) -> I64:

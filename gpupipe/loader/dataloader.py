@@ -18,7 +18,7 @@ from .agreement import gathered
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
-from .samplers import blocks_within
+from .samplers import arguments_within
 from .session import Session, Stats
 from .start import refreshed, session_of, with_arguments
 
@@ -155,9 +155,8 @@ class DataLoader(TorchLoader[Any]):
     def __init__(self, arguments: Arguments):
         if isinstance(arguments.collate_fn, CollateOfLoader):  # of a loader that this one is a copy of
             arguments = arguments.changed(collate_fn=None)
-        kept = None if arguments.shuffle else blocks_within(arguments.sampler)
-        if kept is not None:
-            arguments = arguments.changed(sampler=None, shuffle=kept[0], shard=kept[1])
+        if not arguments.shuffle and (within := arguments_within(arguments.sampler)):
+            arguments = arguments.changed(**within)
         self._show(arguments, session_of(arguments))
 
     def _show(self, a: Arguments, session: Session) -> None:

@@ -7,7 +7,9 @@ import pickle
 from collections.abc import Iterator, Sequence
 
 from .. import engines
+from ..datasets.mixture import Mixture
 from ..engines.base import EngineConfig
+from ..engines.parts import PartEngines, setups_of
 from ..errors import ConfigError, MissingDependency, PipelineError
 from ..reading.setup import Setup
 from ..transforms.compose import Compose
@@ -18,6 +20,10 @@ from .arguments import Arguments, EngineName
 def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[str]]:
     """Return the engine's options, checked against the setup, why it was chosen, and why ``"auto"`` passed over
     DALI."""
+    if isinstance(setup.dataset, Mixture):
+        found_for = [choose_engine(a, part) for part in setups_of(setup)]
+        configs, why, refused = zip(*found_for, strict=True)
+        return PartEngines(configs), "; ".join(dict.fromkeys(why)), [reason for each in refused for reason in each]
     found = _checked(a.engine, setup)
     if found[0].name == "torch" or setup.dataset.runs_user_code:
         _check_sendable(setup)

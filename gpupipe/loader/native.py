@@ -22,6 +22,7 @@ from ..planning.epoch import EpochPlan
 from ..planning.order import Order
 from ..reading.smaller import remark
 from ..reasons import Reason, about
+from ..samplers import Sampler
 from ..script_warnings import warn
 from ..transforms.compose import Compose
 from ..types import Plan
@@ -65,7 +66,8 @@ class NativeSession(Session):
         self._happened: list[str] = []
         """Remarks of the engine that was closed last."""
         a = arguments
-        self.sampler = own_sampler(self.position) if a.sampler is None else a.sampler
+        ours = a.sampler is None or isinstance(a.sampler, Sampler)
+        self.sampler = own_sampler(self.position) if ours else a.sampler
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
         if a.replaced is not None:
             self.batch_sampler = a.replaced.batches
@@ -247,7 +249,7 @@ class NativeSession(Session):
         setup, state = self.resolved.setup, self._state()
         settings = {
             "engine": RankSetting("gpupipe", "one of gpupipe's engines"),
-            "order": RankSetting(state.order, state.order),
+            "order": RankSetting(f"{state.order} {state.sampler}", state.order),
             "dataset": RankSetting(state.dataset, f"{setup.dataset!r}, fingerprint {state.dataset}"),
         }
         if self.batching.sampler.shard is not None:
@@ -255,7 +257,8 @@ class NativeSession(Session):
         numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "drop_last")}
         numbers["batch_size"] = self.batching.batch_size
         options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled", "cache")}
-        functions = ", ".join(f"{c.name} [code {mark_of(c.function)}]" for c in calls_in(setup.pipeline.skeleton))
+        called = [call for part in setup.dataset.parts for call in calls_in(part.transform.skeleton)]
+        functions = ", ".join(f"{call.name} [code {mark_of(call.function)}]" for call in called)
         return {
             **settings,
             "functions": RankSetting(functions, functions or "none"),
@@ -278,7 +281,11 @@ class NativeSession(Session):
     @property
     def user_code_is_sent(self) -> bool:
         setup, asked = self.resolved.setup, self.arguments.persistent_workers
-        return asked is None and setup.num_workers > 0 and (setup.dataset.runs_user_code or has_calls(setup.pipeline))
+        return (
+            asked is None
+            and setup.num_workers > 0
+            and (setup.dataset.runs_user_code or any(has_calls(part.transform) for part in setup.dataset.parts))
+        )
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         return plan_at(self, epoch, step)
@@ -354,6 +361,11 @@ class NativeSession(Session):
             "writes the samples so that each can be read alone"
         ]
 
+    def _pipelines(self) -> list[Compose]:
+        """Return the pipeline, or those of the datasets of a mixture."""
+        parts = self.resolved.setup.dataset.parts
+        return [self.resolved.setup.pipeline] if len(parts) == 1 else [part.transform for part in parts]
+
     def _mixing(self) -> list[str]:
         """Notes on how well a shuffle by blocks mixes."""
         if not isinstance(self.arguments.shuffle, BlockShuffle):
@@ -371,5 +383,5 @@ class NativeSession(Session):
             *self._mixing(),
             f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
             *(f"note: {remark}" for remark in self.remarks()),
-            f"pipeline: {resolved.setup.pipeline!r}",
+            *(f"pipeline: {pipeline!r}" for pipeline in self._pipelines()),
         ]

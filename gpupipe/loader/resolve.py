@@ -132,9 +132,10 @@ def resolve(a: Arguments) -> Resolved:
         cache=_cache_of(a, dataset),
         scaled=_scaled(a, dataset),
     )
+    for part in dataset.parts:
+        check_targets(part, part.transform)
+        part.check_transform()
     _check_targets(dataset)
-    check_targets(dataset, dataset.transform)
-    dataset.check_transform()
     config, why, refused = choose_engine(a, setup)
     if refused and not ours:
         raise NotNative([Reason(why, "engine") for why in refused])
@@ -309,7 +310,9 @@ def device_of(device: DeviceLike) -> torch.device:
 
 
 def _may_differ_in_size(dataset: Dataset) -> bool:
-    if dataset.medium.moves or all(output.size is not None for output in dataset.transform.outputs):
+    if dataset.kind == "mixture" or dataset.medium.moves:
+        return False
+    if all(output.size is not None for output in dataset.transform.outputs):
         return False
     common = dataset.common_size()
     return common is None or dataset.transform.draws_size(common)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,17 +96,17 @@ class _Shuffled(OwnSampler, RandomSampler):
         self.data_source = _Length(position)
 
 
-class _ByBlocks(OwnSampler, Sampler[int]):
-    """Sampler of a shuffle by blocks. Not a ``RandomSampler``, which Lightning would replace by a
-    ``DistributedSampler``.
+class _Scheduled(OwnSampler, Sampler[int]):
+    """Sampler of an order that none of torch's samplers stands for. Not a ``RandomSampler``, which Lightning would
+    replace by a ``DistributedSampler``, and the order would be lost.
 
-    That one knows no blocks. Lightning wraps any other sampler, and the loader that it recreates finds this one inside;
-    see :func:`blocks_within`.
+    Lightning wraps any other sampler, and the loader that it recreates finds this one inside; see
+    :func:`arguments_within`.
     """
 
-    def __init__(self, position: Position, shuffle: BlockShuffle):
+    def __init__(self, position: Position, arguments: Mapping[str, Any]):
         self._position = position
-        self.shuffle = shuffle
+        self.arguments = arguments
 
 
 class _InOrder(OwnSampler, SequentialSampler):
@@ -134,34 +134,38 @@ class _Length:
         return self._position.batching.sampler.length or 0
 
 
-def blocks_within(sampler: Any) -> tuple[BlockShuffle, Shard] | None:
-    """Return the shuffle and shard that Lightning's wrapper around the sampler of a loader that shuffles by blocks
-    stands for.
+def arguments_within(sampler: Any) -> dict[str, Any]:
+    """Return the arguments that Lightning's wrapper around the sampler of a loader stands for, if that loader has an
+    order of its own, such as by blocks.
 
-    Returns ``None`` for anything else. For another wrapper around such a sampler, a warning says that the blocks are
+    Returns no arguments for anything else. For another wrapper around such a sampler, a warning says that the order is
     lost.
     """
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
-    if isinstance(sampler, DistributedSampler) and isinstance(within, _ByBlocks):
-        return within.shuffle, Shard(sampler.rank, sampler.num_replicas)
+    if isinstance(sampler, DistributedSampler) and isinstance(within, _Scheduled):
+        return {"sampler": None, **within.arguments, "shard": Shard(sampler.rank, sampler.num_replicas)}
     held = vars(sampler) if hasattr(sampler, "__dict__") else {}
     deeper = (vars(value) for value in held.values() if hasattr(value, "__dict__"))
-    if any(isinstance(value, _ByBlocks) for values in (held, *deeper) for value in values.values()):
+    found = [value for values in (held, *deeper) for value in values.values() if isinstance(value, _Scheduled)]
+    if found and isinstance(found[0].arguments.get("shuffle"), BlockShuffle):
         text = f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks"
         warn(
             "slow storage is read as with shuffle=True, because a batch may have samples of all blocks",
             [Reason(text, "blocks-lost")],
         )
-    return None
+    elif found:
+        text = f"{type(sampler).__name__} picks from the order of a loader whose order its batches need"
+        warn("batches may have another composition", [Reason(text, "order-lost")])
+    return {}
 
 
-def own_sampler(position: Position) -> _Shuffled | _ByBlocks | _InOrder | _OfRank:
+def own_sampler(position: Position) -> _Shuffled | _Scheduled | _InOrder | _OfRank:
     """Return the value of ``loader.sampler``."""
     batching = position.batching
     if batching.shard.world_size > 1:
         return _OfRank(position)
-    if batching.by_blocks is not None:
-        return _ByBlocks(position, batching.by_blocks)
+    if batching.scheduled_by is not None:
+        return _Scheduled(position, batching.scheduled_by)
     return _InOrder(position) if batching.sampler.name.startswith("sequential") else _Shuffled(position)
 
 

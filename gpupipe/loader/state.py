@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -61,9 +61,14 @@ class State:
     order: str
     sampler_epoch: int = -1
     """Epoch that was set on the script's own sampler; -1 if it has none."""
+    sampler: Mapping[str, Any] = field(default_factory=dict)
+    """What the script changed about the order, such as weights; only for orders that can change."""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.sampler:
+            del values["sampler"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Any) -> State:
@@ -75,11 +80,16 @@ class State:
             raise StateError(
                 f"this state has version {short_repr(version)}; this gpupipe reads version {VERSION}; {_SAVED}"
             )
-        names = {f.name for f in fields(cls)}
-        if set(values) != names:
+        names = {f.name for f in fields(cls)} - {"sampler"}
+        if set(values) - {"sampler"} != names:
             missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)
             raise StateError(f"this is not a loader's state: it lacks {missing} and has {extra} more; {_SAVED}")
+        sampler = values.get("sampler", {})
+        if not isinstance(sampler, Mapping):
+            raise StateError(f"a loader's state has sampler={short_repr(sampler)}, which must be a dict; {_SAVED}")
         for f in fields(cls):
+            if f.name == "sampler":
+                continue
             value = values[f.name]
             if f.type != "str":
                 checked_integer(f.name, value, _LEAST.get(f.name, 0), _BITS.get(f.name, 63))
@@ -244,11 +254,13 @@ class Position:
         self.next_epoch, self._resume = state.epoch, state.delivered
         if state.sampler_epoch >= 0:
             self._tell_sampler(state.sampler_epoch)
+        if self.batching.sampler.settings is not None and state.sampler:
+            self.batching.sampler.settings.load_state_dict(state.sampler)
 
     def state(self, *, dataset: str, pipeline: str) -> State:
         """Return the state to be saved, with the fingerprints of its dataset and pipeline."""
         cursor = self._cursor if self._cursor.running else Cursor(self.next_epoch, self._resume)
-        epoch = self.batching.sampler.epoch_of()
+        epoch, settings = self.batching.sampler.epoch_of(), self.batching.sampler.settings
         return State(
             version=VERSION,
             seed=self.seed,
@@ -261,4 +273,5 @@ class Position:
             pipeline=pipeline,
             order=self.batching.sampler.name,
             sampler_epoch=-1 if epoch is None else epoch,
+            sampler={} if settings is None else settings.state_dict(),
         )

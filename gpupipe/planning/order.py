@@ -6,10 +6,9 @@ starting or resuming an epoch costs the same for ten thousand samples as for fou
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -25,7 +24,11 @@ U64 = npt.NDArray[np.uint64]
 
 _OCCURRENCE_BIT = np.uint64(40)  # positions below 2**40, occurrences below 2**24
 _INDEX_BITS = np.uint64(2**40 - 1)
-_SHIFT32 = np.uint64(32)
+_SHIFT32, _ONE = np.uint64(32), np.uint64(1)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ROUNDS = 16
+"""Rounds of :func:`permuted`, an even number. These are more than its proofs require, but small domains need them to
+reach every permutation."""
 
 
 class Order(Protocol):
@@ -38,6 +41,47 @@ class Order(Protocol):
     def at(self, positions: I64) -> tuple[I64, U64]:
         """Return (indices i64[B], keys u64[B]) at ``positions``, each in [0, len)."""
         ...
+
+
+def permuted(x: U64, n: Any, round_keys: Sequence[Any]) -> U64:
+    """Map each of ``x`` u64[B], below ``n``, to another number below ``n``, one to one.
+
+    It is a Feistel network over ``a x b >= n`` cells with cycle walking (Black and Rogaway, *Ciphers with arbitrary
+    finite domains*, CT-RSA 2002, section "generalized Feistel").
+
+    Args:
+        n: size of the domain, an integer, or u64[B] with one for each number.
+        round_keys: an even number of integers, or of arrays u64[B], that choose the permutation.
+    """
+    n = np.asarray(n, np.uint64)
+    # a * a >= n, and b is the smallest number with a * b >= n. So a * b - n < a: few cells lie outside the range, and
+    # nearly every walk ends after one step. Halves of about the same size also mix best.
+    a = np.sqrt((n - _ONE).astype(np.float64)).astype(np.uint64) + _ONE
+    b = (n + a - _ONE) // a
+    y = _encrypted(x, a, b, round_keys)
+    outside = y >= n
+    while outside.any():  # walk the cycle until it is back inside
+        each = [v if np.ndim(v) == 0 else v[outside] for v in (a, b, *round_keys)]
+        y[outside] = _encrypted(y[outside], each[0], each[1], each[2:])
+        outside = y >= n
+    return y
+
+
+def _encrypted(x: U64, a: Any, b: Any, round_keys: Sequence[Any]) -> U64:
+    left = x // b
+    right = x - left * b
+    with np.errstate(over="ignore"):
+        for r, key in enumerate(round_keys):
+            # The high 32 bits of a hash, scaled to the range: Lemire's multiply-shift instead of a division. The sum of
+            # two numbers below the range is reduced by one subtraction, which wraps around to a number above both
+            # where nothing is to be subtracted.
+            if r % 2:
+                left = left + ((mix64(right + key) >> _SHIFT32) * a >> _SHIFT32)
+                left = np.minimum(left, left - a)
+            else:
+                right = right + ((mix64(left + key) >> _SHIFT32) * b >> _SHIFT32)
+                right = np.minimum(right, right - b)
+    return np.asarray(left * b + right)
 
 
 @dataclass(frozen=True)
@@ -54,49 +98,49 @@ class Sequential:
 
 
 class Shuffle:
-    """Permutation of ``n`` samples, keyed by (seed, epoch).
-
-    It is a Feistel network over ``a x b >= n`` cells with cycle walking (Black and Rogaway, *Ciphers with arbitrary
-    finite domains*, CT-RSA 2002, section "generalized Feistel").
-    """
-
-    ROUNDS = 16  # even; more than the proofs require, because small n needs them to reach every permutation
+    """Permutation of ``n`` samples, keyed by (seed, epoch). See :func:`permuted`."""
 
     def __init__(self, n: int, seed: int, epoch: int):
         self.n = n
-        # a * a >= n, and b is the smallest number with a * b >= n. So a * b - n < a: few cells lie outside the range,
-        # and nearly every walk ends after one step. Halves of about the same size also mix best.
-        self._a = max(1, math.isqrt(max(n - 1, 0)) + 1)
-        self._b = max(1, -(-n // self._a))
-        # _encrypt() hashes and scales each half in 32 bits.
-        if self._a >= 1 << 32:
-            raise ConfigError(f"Shuffle: {n} samples are more than 2**64")
+        if n > 1 << 63:
+            raise ConfigError(f"Shuffle: {n} samples are more than 2**63")
         root = stream(seed, epoch, "order")
-        self._round_keys = [np.uint64(stream(root, r)) for r in range(self.ROUNDS)]
+        self._round_keys = [np.uint64(stream(root, r)) for r in range(_ROUNDS)]
 
     def __len__(self) -> int:
         return self.n
 
-    def _encrypt(self, x: U64) -> U64:
-        """Map u64[B] in [0, a*b) to u64[B] in [0, a*b), one to one."""
-        a, b = np.uint64(self._a), np.uint64(self._b)
-        left, right = x // b, x % b
-        with np.errstate(over="ignore"):
-            for r, key in enumerate(self._round_keys):
-                # The high 32 bits of a hash, scaled to the range: Lemire's multiply-shift instead of a division.
-                if r % 2:
-                    left = (left + ((mix64(right + key) >> _SHIFT32) * a >> _SHIFT32)) % a
-                else:
-                    right = (right + ((mix64(left + key) >> _SHIFT32) * b >> _SHIFT32)) % b
-        return left * b + right
-
     def at(self, positions: I64) -> tuple[I64, U64]:
-        y = self._encrypt(positions.astype(np.uint64))
-        outside = y >= np.uint64(self.n)
-        while outside.any():  # walk the cycle until it is back inside; a*b - n < a cells are outside
-            y[outside] = self._encrypt(y[outside])
-            outside = y >= np.uint64(self.n)
+        y = permuted(positions.astype(np.uint64), self.n, self._round_keys)
         return y.astype(np.int64), y
+
+
+class Passes:
+    """Endless passes over groups of numbers. Each pass over a group has all of its numbers once, in an order of its
+    own.
+
+    Args:
+        sizes: i64[G], count of numbers in each group, at least 1.
+        seed: seed of the permutations.
+        shuffled: whether passes are permuted. Otherwise each pass is 0, 1, 2, ...
+    """
+
+    def __init__(self, sizes: I64, seed: int, *, shuffled: bool = True):
+        self.sizes = sizes
+        self._shuffled = shuffled
+        self._root = np.uint64(stream(seed, "passes"))
+
+    def at(self, groups: I64, uses: I64) -> tuple[I64, U64]:
+        """Return (number i64[B] in the group, pass u64[B]) of use number ``uses`` i64[B] of ``groups`` i64[B]."""
+        n = self.sizes[groups]
+        passes, inside = np.divmod(uses, n)
+        turn, x = passes.astype(np.uint64), inside.astype(np.uint64)
+        if not self._shuffled:
+            return inside, turn
+        with np.errstate(over="ignore"):
+            key = mix64(mix64(self._root + groups.astype(np.uint64)) + turn)
+            rounds = [mix64(key + np.uint64(r + 1) * _GOLDEN) for r in range(_ROUNDS)]
+        return permuted(x, n.astype(np.uint64), rounds).astype(np.int64), turn
 
 
 class Explicit:
@@ -122,7 +166,7 @@ class Explicit:
                 f"so indices go from 0 to {n - 1}"
             )
         # A repeated sample gets a key of its own for each occurrence, so that its draws differ.
-        self._keys = (self.indices.astype(np.uint64) & _INDEX_BITS) | (_occurrence(self.indices) << _OCCURRENCE_BIT)
+        self._keys = keyed(self.indices, _occurrence(self.indices))
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -232,6 +276,11 @@ class Streamed:
             if len(self._ends) > 2 * self.BLOCK:
                 del self._ends[: self.BLOCK]
                 self._first += self.BLOCK
+
+
+def keyed(indices: I64, occurrences: U64) -> U64:
+    """Return the keys u64[B] of samples: their indices, and in the high bits which occurrence of the sample it is."""
+    return (indices.astype(np.uint64) & _INDEX_BITS) | (occurrences << _OCCURRENCE_BIT)
 
 
 def _occurrence(indices: I64) -> U64:

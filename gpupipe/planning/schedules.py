@@ -1,13 +1,16 @@
-"""Orders made of other orders: without some samples, or in epochs of another length than the dataset."""
+"""The orders of all epochs of a loader, and orders made of other orders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..rng import mix64
+from ..types import Shard
 from .order import Order
 
 I64 = npt.NDArray[np.int64]
@@ -15,6 +18,61 @@ U64 = npt.NDArray[np.uint64]
 
 Schedule = Callable[[int, int], Order]
 """Returns the order of an epoch from (seed, epoch)."""
+
+
+class Settings(Protocol):
+    """Settings that a script can change during training. A loader's state contains them."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class SamplerPlan:
+    """What a loader needs to know about a sampler at the beginning of an epoch. Each epoch has its own."""
+
+    name: str
+    """Description of the sampler, which a saved state contains."""
+    length: int | None
+    """Samples of an epoch over all ranks; ``None`` if only the end of the epoch shows it."""
+    order: Callable[[int, int], Order] = field(repr=False)
+    """Returns the samples of an epoch over all ranks, from (seed, epoch)."""
+    shard: Shard | None = None
+    """Rank and number of ranks of a DistributedSampler."""
+    generator: Any = None
+    """Generator that the sampler draws from, if it has its own."""
+    owner: Any = field(default=None, repr=False)
+    """The sampler, if an epoch can be set on it."""
+    ahead: Callable[[int, int, int], Order] | None = field(default=None, repr=False)
+    """Returns the samples of an epoch that has not begun, from (seed, epoch, number of epochs by which the sampler's
+    own epoch will have advanced); ``None`` if ``order`` runs user code, which would notice."""
+    settings: Settings | None = field(default=None, repr=False)
+    """What the script can change about the order during training."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        length: int,
+        order: Callable[[int, int], Order],
+        generator: Any = None,
+        settings: Settings | None = None,
+    ) -> SamplerPlan:
+        """Make a plan from an order that is a function of seed and epoch and runs no user code."""
+        ahead = lambda seed, epoch, _: order(seed, epoch)  # noqa: E731
+        return cls(name, length, order, generator=generator, ahead=ahead, settings=settings)
+
+    def epoch_of(self) -> int | None:
+        """Return the epoch that is set on the sampler; ``None`` if it has none."""
+        return None if self.owner is None else int(self.owner.epoch)
+
+    def set_epoch(self, epoch: int) -> bool:
+        """Set the sampler's epoch. Return ``False`` if it has none."""
+        if self.owner is not None:
+            self.owner.set_epoch(epoch)
+        return self.owner is not None
+
 
 ENDLESS = 1 << 50
 """Length of an epoch without end."""

@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sources", "targets", "transforms"),
     ("datasets",),
     ("formats", "testing"),
-    ("planning",),
+    ("planning", "samplers"),
     ("pack",),
     ("kernels",),
     ("reading",),
