@@ -335,7 +335,7 @@ class Copied(Pending):
         self.run, self.of = of.run, of
 
     def compute(self) -> Any:
-        return self.of.value("clone").clone()
+        return self.of.settled().clone()
 
     @property
     def is_exact(self) -> bool:
@@ -367,7 +367,7 @@ class Arranged(Pending):
         return all(part.is_exact for part in self.parts)
 
     def compute(self) -> Any:
-        return ARRANGEMENTS[self.name].sample([part.value(self.name) for part in self.parts], *self.arguments)
+        return ARRANGEMENTS[self.name].sample([part.settled() for part in self.parts], *self.arguments)
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
         empty = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in (p.output() for p in self.parts)]

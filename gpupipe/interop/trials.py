@@ -111,7 +111,7 @@ def _judged(
     ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State | Surroundings]
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     trials = [_trials(other, indices[0], chains)]
-    if chains.is_empty:
+    if chains.is_empty and not trials[0][0].shape.slots:
         raise UnsupportedError(_NO_IMAGE, "own-pixels")
     first = trials[0][0]
     if first.run.hint and not first.shape.slots:  # and the transform that was called instead may change itself

@@ -106,9 +106,12 @@ class UnreadArray:
 
     def _computed(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Return what a method makes of the array, if an engine can do it, and otherwise call numpy's."""
-        tensor = unread_tensor(self) if _within() and self.made.is_new else NotImplemented
+        tensor: Any = NotImplemented
+        if _within() and self.made.is_new:
+            tensor = unread_tensor(UnreadArray(self.made))
         if tensor is NotImplemented:
             return self._really(name, *args, **kwargs)
+        tensor = tensor.flip(0) if self.swapped else tensor
         return getattr(ComputedArray(self.made, tensor.permute(1, 2, 0)), name)(*args, **kwargs)
 
     def _really(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -314,6 +314,23 @@ class Divided(Cut):
         return torch.from_numpy(np.ascontiguousarray(np.transpose(image, (2, 0, 1)))).to(torch.float32)
 
 
+class BlueFirst(Cut):
+    """Channels as Caffe has them."""
+
+    def finish(self, image: Any) -> Any:
+        image = np.array(image, dtype=np.uint8)[:, :, ::-1].astype(np.float64)
+        image -= np.array([104.00698793, 116.66876762, 122.67891434])
+        image /= 255.0
+        return torch.from_numpy(image.transpose(2, 0, 1)).float()
+
+
+class Whole(BlueFirst):
+    """Images of any size, which it only decodes."""
+
+    def __getitem__(self, i: int) -> Any:
+        return self.finish(self.image(i)), torch.from_numpy(np.array(self.mask(i), dtype=np.int32)).long(), i
+
+
 class ByName(Cut):
     """Functions of torchvision that the module imported by name."""
 
@@ -325,6 +342,7 @@ DATASETS: dict[str, Callable[[Any], Any]] = {
     "subtracted": Subtracted,
     "divided": Divided,
     "by_name": ByName,
+    "blue_first": BlueFirst,
     "reference_v1": lambda root: Named(root, REFERENCE),
     "synchronized": Synchronized,
     "enhanced": Enhanced,
@@ -412,6 +430,14 @@ def means_in_numpy(args: Args, DataLoader: Any) -> Epochs:
 def doubles_in_numpy(args: Args, DataLoader: Any) -> Epochs:
     """Arithmetic of numpy in one line, whose 64 bits end as 32."""
     yield from epochs("divided", args, DataLoader)
+
+
+@script(engine="dali")
+def means_of_caffe(args: Args, DataLoader: Any) -> Epochs:
+    """pytorch-fcn: single images of any size, blue first, minus the means of Caffe."""
+    loader = DataLoader(Whole(args.data), batch_size=1, shuffle=True, num_workers=args.workers)
+    for _ in range(args.epochs):
+        yield loader
 
 
 @script(engine="dali")
