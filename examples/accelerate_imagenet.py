@@ -111,7 +111,7 @@ def main() -> None:
                 return
             if stop.agreed(steps, accelerator.device):
                 accelerator.save_state(checkpoint)
-                raise SystemExit(f"saved after step {steps} of this run; --resume goes on from there")
+                stop.leave(f"saved after step {steps} of this run; --resume goes on from there")
         accelerator.print(f"epoch {epoch}  {evaluate(accelerator, model, val)}")
         accelerator.save_state(checkpoint)
     accelerator.end_training()

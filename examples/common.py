@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["Help", "Stop"]
+__all__ = ["SAVED", "Help", "Stop"]
+
+SAVED = 75
+"""Exit code of a run that was asked to stop and has saved its state: starting it again will do (EX_TEMPFAIL)."""
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -46,3 +49,9 @@ class Stop:
         asked = torch.tensor(float(self.asked), device=device)
         dist.all_reduce(asked, dist.ReduceOp.MAX)
         return bool(asked)
+
+    @staticmethod
+    def leave(message: str) -> NoReturn:
+        """End the process with the code that says so."""
+        print(message, file=sys.stderr)
+        raise SystemExit(SAVED)

@@ -224,7 +224,7 @@ def train(args: argparse.Namespace, data: Path) -> None:
                     return
                 if stop.agreed(step, torch.device(device)):
                     save(epoch)
-                    raise SystemExit(f"saved after step {step}; the same command continues from there")
+                    stop.leave(f"saved after step {step}; the same command continues from there")
             save(epoch + 1)
             found = mean_precision(raw, evaluation, data / "annotations/instances_val2017.json")
             if not shard.rank:

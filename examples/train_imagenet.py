@@ -3,6 +3,7 @@
     python examples/train_imagenet.py                                          # no data needed: makes photographs
     python examples/train_imagenet.py /data/imagenet --model resnet50 --epochs 90 --batch-size 256
     torchrun --nproc-per-node 8 examples/train_imagenet.py /data/imagenet --model resnet50 --batch-size 256
+    sbatch examples/train_imagenet.slurm /data/imagenet --model resnet50 --batch-size 256
     python examples/train_imagenet.py --resume                                 # goes on where it stopped
 
 The data folder holds ``train/<class>/*`` and ``val/<class>/*``. On a GPU it trains in bfloat16. The run folder gets
@@ -65,14 +66,15 @@ def parse() -> argparse.Namespace:
 
 
 def start(args: argparse.Namespace) -> tuple[gpupipe.Shard, torch.device]:
-    """This process's rank and device. Under torchrun all processes meet here."""
-    device = torch.device(args.device)
+    """This process's rank and device. Under torchrun and srun all processes meet here."""
+    world = gpupipe.World.here()
+    device = world.device if args.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
-    if "RANK" in os.environ:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return gpupipe.Shard.from_env(), device
+    if world.world_size > 1:
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, rank=world.rank, world_size=world.world_size)
+    return world.shard, device
 
 
 def total(values: Tensor) -> Tensor:
@@ -236,7 +238,7 @@ class Trainer:
                 return False
             if self.stop.agreed(self.step, self.device):
                 self.save()
-                raise SystemExit(f"saved after step {self.step}; --resume goes on from there")
+                self.stop.leave(f"saved after step {self.step}; --resume goes on from there")
         progress.remove_task(task)
         return True
 

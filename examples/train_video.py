@@ -209,7 +209,7 @@ class Trainer:
                 return False
             if self.stop.agreed(self.step, self.device):
                 self.save()
-                raise SystemExit(f"saved after step {self.step}; --resume goes on from there")
+                self.stop.leave(f"saved after step {self.step}; --resume goes on from there")
         return True
 
     @torch.inference_mode()

@@ -12,6 +12,7 @@ import glob
 import hashlib
 import json
 import logging
+import math
 import os
 import stat
 import threading
@@ -26,6 +27,8 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 """
 _SUFFIX = ".gpupipe-index"
 PATIENCE = 600
+"""Seconds."""
+SILENCE = 5.0
 """Seconds."""
 _YOUNG = 60
 """Seconds without a change after which an unlocked file counts as abandoned; a day if the file system has no locks."""
@@ -87,8 +90,10 @@ def distrust_folder(path: str) -> str | None:
 
 
 @contextlib.contextmanager
-def locked(path: str) -> Iterator[None]:
+def locked(path: str, what: str = "") -> Iterator[None]:
     """Hold the lock of ``path``, so that one process creates the file and the others find it.
+
+    Those that wait say so after :data:`SILENCE` seconds, with ``what`` the file is.
 
     The lock is the kernel's, on a file beside ``path``; it ends with the process in any case. File systems without
     locks (some Lustre mounts) get a marker file instead, which is respected for :data:`PATIENCE` seconds. If neither
@@ -101,24 +106,28 @@ def locked(path: str) -> Iterator[None]:
             fd = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             # The file stays, because removing it would race with waiting processes.
             held.callback(os.close, fd)
-            if not _flock(fd, path):
+            if not _flock(fd, what or path):
                 held.enter_context(_marker(path))
         except OSError as e:
             _log.info("no lock on %s: %s", path, e)
         yield
 
 
-def _flock(fd: int, path: str) -> bool:
+def _flock(fd: int, what: str) -> bool:
     """Wait for the kernel's lock. Return ``False`` if the file system has no locks."""
-    try:
+    told_at = time.monotonic() + SILENCE
+    while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.info("another process is building %s; waiting for it", path)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
+            if time.monotonic() > told_at:
+                _log.warning("waiting for another process, on this machine or another one, that is building %s", what)
+                told_at = math.inf
+            time.sleep(0.05)
+        except OSError:
+            return False
+        else:
+            return True
 
 
 @contextlib.contextmanager

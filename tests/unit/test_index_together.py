@@ -194,7 +194,7 @@ def test_what_was_built_while_one_waited_is_believed(tree: Path, monkeypatch: py
     os.unlink(build.index_path(source))
     real = cache_module.locked
 
-    def another_was_faster(path: str) -> Any:
+    def another_was_faster(path: str, what: str) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(cache_module, "locked", real)
             build.open_index(source)
@@ -203,3 +203,27 @@ def test_what_was_built_while_one_waited_is_believed(tree: Path, monkeypatch: py
     monkeypatch.setattr(cache_module, "locked", another_was_faster)
     index = build.open_index(source)
     assert index.racy and not index.built
+
+
+def test_who_waits_says_for_what(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = index(tree)["path"]
+    png(tree / "0" / "more.png", 5, 7)
+    monkeypatch.setattr(cache_module, "SILENCE", 0.1)
+    holds = tmp_path / "holds"
+
+    def hold() -> None:
+        with cache_module.locked(place):
+            holds.touch()
+            time.sleep(0.6)
+
+    other = Child(tmp_path / "other.json", hold)
+    while not holds.exists():
+        time.sleep(0.01)
+    assert len(index(tree)["samples"]) == 14
+    other.result()
+    told = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
+    assert told == [
+        f"waiting for another process, on this machine or another one, that is building the index of {tree}/"
+    ]

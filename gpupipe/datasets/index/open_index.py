@@ -125,7 +125,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         if reason is None:
             return _timed(index, began)
         why = reason
-    with cache.locked(path):
+    with cache.locked(path, f"the index of {printable(source.prefix)}"):
         newer = None if rebuild else _load(path, kind)
         faster = newer is not None and (index is None or newer.columns.digest != index.columns.digest)
         # Another process was faster: trust the index that it just built like our own. If its scan began after our
