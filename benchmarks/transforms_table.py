@@ -8,6 +8,7 @@ all three: DALI's CPU backend against the reference on PIL images; the reference
 images and on uint8 tensors. In gray levels of 0 to 255.
 
     python benchmarks/transforms_table.py [FOLDER]    # writes results/transforms.json
+    python benchmarks/transforms_table.py --stale     # measures only transforms that now run elsewhere, or are new
     python benchmarks/transforms_table.py --write     # writes docs/transforms.md from it
 """
 
@@ -40,21 +41,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=IMAGES if IMAGES.is_dir() else None)
     parser.add_argument("--write", action="store_true", help="write the page from the results")
+    parser.add_argument("--stale", action="store_true", help="keep rows whose ops run where they ran then")
     parser.add_argument("--samples", type=int, default=96)
     args = parser.parse_args()
     if args.write:
         PAGE_FILE.write_text(page(load("transforms")))
         return
+    known = load("transforms") if args.stale else {"settings": {"samples": args.samples}, "rows": {}}
+    if args.samples != known["settings"]["samples"]:
+        parser.error(f"--stale: the results have {known['settings']['samples']} samples")
+    kept = {n: row for n, row in known["rows"].items() if n in PAGE and row["where"] == on_host(T.Compose(PAGE[n]))}
     with photographs(args.folder, count=128) as paths:
         pixels = np.stack([_square(path) for path in paths[: args.samples]])
         result: dict[str, Any] = {
             **heading(__doc__, {"samples": len(pixels), "size": PICTURE}),
             "files": describe_files(paths),
+            "kept": sorted(kept),
             "rows": {},
         }
     table = Table("transform", "DALI equal", "max", "mean", "over 1", "PIL max", "tensor max", first=58)
     for name, steps in PAGE.items():
-        row = result["rows"][name] = measure(pixels, steps)
+        row = result["rows"][name] = kept[name] if name in kept else measure(pixels, steps)
         dali, pil, tensor = (row[k] for k in ("dali/torch", "torch/pil", "torch/tensor"))
         cells = [f"{100 * dali['equal']:.0f} %", dali["max"], dali["mean"], f"{100 * dali['over_1']:.2f} %"]
         table.row(name, *(cells if "max" in dali else [dali["why"]] * 4), pil.get("max"), tensor.get("max"))
@@ -80,7 +87,7 @@ def measure(pixels: Any, steps: tuple[T.Transform, ...]) -> dict[str, Any]:
 
 
 def on_host(pipeline: T.Compose) -> str:
-    """The ops that the host does on a CPU."""
+    """Return the ops that run on the host on a CPU."""
     from gpupipe.engines.dali.graph_end import graph_end
 
     end = graph_end(pipeline.skeleton, whole=False)
@@ -147,7 +154,7 @@ def page(result: dict[str, Any]) -> str:
         f"Measured on {s['samples']} photographs of {s['size']}x{s['size']} pixels, every transform with p=1, in gray",
         "levels of 0 to 255. The first four columns compare the DALI engine on the CPU with the reference. The next",
         "two compare the reference with torchvision on PIL images and on uint8 tensors, given the same draws. *On the",
-        "host* lists the ops that CPU threads do instead of DALI. [promises.md](promises.md) bounds each op.",
+        "host* lists the ops that CPU threads run instead of DALI. [promises.md](promises.md) bounds each op.",
         "",
         "| transform | images equal | max | mean | off by more than 1 | torchvision, PIL | torchvision, tensors "
         "| on the host | why DALI differs |",
