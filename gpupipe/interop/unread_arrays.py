@@ -327,7 +327,7 @@ def _array(really: Any) -> Any:
                 made = _array_of(image)
                 if made is not None and is_cast:
                     return made.astype(dtype)
-                if made is not None and dtype in (None, made.dtype):
+                if made is not None and (dtype is None or made.dtype == dtype):
                     return made.copy() if type(made) is ComputedArray else made
         return really(*args, **kwargs)
 
