@@ -29,7 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {
     "README.md": ("headline",),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/machines.md": ("faults",),
+    "docs/machines.md": ("faults", "frameworks"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
@@ -434,6 +434,26 @@ def faults() -> str:
     return f"{about}\n\n{table(head, rows)}"
 
 
+def frameworks() -> str:
+    """Which frameworks train, share, resume and warn."""
+    result = load("frameworks")
+    if result is None:
+        return ""
+    rows = []
+    for name, found in result["frameworks"].items():
+        marks = []
+        for part in (found["whole"], found["parts"]):
+            exact = (
+                "error" not in part and not part["lost"] + part["twice"] and part["equal_batches"] == part["batches"]
+            )
+            marks.append("exact" if exact else "**no**")
+        seen = found["careless"] if isinstance(found["careless"], list) else []
+        otherwise = "; ".join("an error" if said.startswith("error") else said for said in seen) or "none"
+        rows.append([f"{name} {found['version']}", *marks, otherwise, found["shard"], found["state"]])
+    head = ["framework", "trains, shares", "resumes", "warning otherwise", "for the shard", "for the state"]
+    return table(head, rows)
+
+
 def blocks() -> str:
     """Mixing of a shuffle by blocks, and the requests that it saves."""
     result = load("block_shuffle")
@@ -566,6 +586,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "stores": stores,
         "blocks": blocks,
         "faults": faults,
+        "frameworks": frameworks,
         "costs": costs,
     }
     for name in names:
