@@ -137,7 +137,7 @@ class Enhanced(Files):
         w, h = random.choice((0.8, 1.0, 1.25)), random.choice((0.9, 1.1))
         size = int(48 * w), int(48 * h)
         image, label = parts["im"].resize(size, Resampling.BILINEAR), parts["lb"].resize(size, Resampling.NEAREST)
-        return self.transforms(ImageOps.fit(image, (32, 32))), ids(label.crop((0, 0, 32, 32))), i
+        return self.transforms(ImageOps.fit(image, (40, 40))), ids(label.crop((0, 0, 32, 32))), i
 
 
 class Rotated(Files):
