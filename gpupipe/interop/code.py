@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from functools import lru_cache
 from pathlib import PurePath
 from types import CellType, CodeType
 
-_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+# In a checkout, gpupipe itself lies outside of the folders of packages. Its code is not the script's there either.
+_LIBRARIES = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), _HERE)
 _PACKAGES = {"site-packages", "dist-packages"}
 """Folders of installed packages, including those of one user and those of an environment below a virtual one."""
 
