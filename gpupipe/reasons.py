@@ -15,6 +15,7 @@ ADVICE = {
     "beside-image": "give the transform one image, and masks, boxes and keypoints of its size as tv_tensors",
     "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
     "cannot-copy": "keep open files, locks and connections out of the dataset until a sample is read",
+    "changed-global": "give the dataset the transform as an attribute, and change it there",
     "changes-itself": "let __getitem__ change nothing in the dataset or the transform",
     "compares-types": "ask isinstance(x, T) in place of type(x) is T",
     "dataset-form": "give the dataset one column of images and columns of numbers, booleans or texts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from .. import engines
 from ..datasets.mixture import Mixture
@@ -56,12 +57,16 @@ def has_calls(pipeline: Compose) -> bool:
     return next(calls_in(pipeline.skeleton), None) is not None
 
 
-def _check_sendable(setup: Setup) -> None:
-    """Reject functions that cannot be sent to worker processes, if these do not inherit them."""
-    context = setup.multiprocessing_context
+def start_method(context: Any) -> str:
+    """Return the way in which worker processes start, given the loader's ``multiprocessing_context``."""
     method = context if isinstance(context, str) else context and context.get_start_method()
     # get_start_method() would fix the method for the whole program.
-    method = method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return method or multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def _check_sendable(setup: Setup) -> None:
+    """Reject functions that cannot be sent to worker processes, if these do not inherit them."""
+    method = start_method(setup.multiprocessing_context)
     if not setup.num_workers or method == "fork":
         return
     for call in calls_in(setup.pipeline.skeleton):

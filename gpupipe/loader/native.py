@@ -15,6 +15,7 @@ from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..engines.following import with_targets
+from ..interop.reach import transforms_outside
 from ..interop.snapshot import Glance, Snapshot
 from ..planning.bad_samples import BadSamples
 from ..planning.blocks import BlockShuffle, quality
@@ -31,7 +32,7 @@ from .any_step import Step, batch_at, plan_at, step_at
 from .arguments import Arguments, Replaced, check_integer
 from .batching import Batching, batching_of
 from .collating import Collate
-from .engine_choice import calls_in, has_calls
+from .engine_choice import calls_in, has_calls, start_method
 from .epoch import Ahead, EpochIterator
 from .function_marks import mark_of
 from .memory_limits import Estimate, check_device, check_host, estimate
@@ -58,6 +59,9 @@ class NativeSession(Session):
         self._seen = Snapshot.of(arguments.dataset)
         self._glance = Glance(arguments.dataset)
         """State of the dataset at the last batch of an epoch in progress."""
+        imports_anew = arguments.num_workers and start_method(arguments.multiprocessing_context) != "fork"
+        self._globals = Snapshot.of(list(transforms_outside(arguments.dataset))) if imports_anew else None
+        """State of the transforms outside of the dataset, if torch's worker processes would import them anew."""
         self._resolve(resolve(arguments))
         self.position = Position(self.batching, arguments.seed, arguments.generator, workers=arguments.num_workers > 0)
         self.running = Running()
@@ -115,6 +119,7 @@ class NativeSession(Session):
             )
             raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])
         if self._seen.differs(a.dataset):
+            self._warn_of_globals()
             self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
             if not same_work(self.resolved, resolved):
                 self.running.close()
@@ -124,6 +129,19 @@ class NativeSession(Session):
         self._follow_own_batches()
         self.position.batching = self.batching
         return self
+
+    def _warn_of_globals(self) -> None:
+        """Warn if a transform outside of the dataset changed that torch's worker processes would import anew."""
+        if self._globals is None or not self._globals.differs(list(transforms_outside(self.arguments.dataset))):
+            return
+        self._globals = None  # one warning is enough
+        method = start_method(self.arguments.multiprocessing_context)
+        text = about(
+            type(self.arguments.dataset).__name__,
+            f"its code uses a transform outside of it that has changed, which worker processes started by {method!r} "
+            "would import anew, without the change",
+        )
+        warn("gpupipe follows a change that torch's loader would not see", [Reason(text, "changed-global")])
 
     def follow_changes(self) -> bool:
         """Return whether the script has changed its dataset or transforms since the last batch.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support import BATCH, SEED, N, all_seen, same, seen
 from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
@@ -44,6 +46,37 @@ def test_another_transform(make: Any, numbered: Path) -> None:
     got = batches(loader, 1)
     assert got[0][0].shape[2:] == (12, 12) and before[0][0].shape[2:] == (16, 16)
     assert same(got, batches(make(tv.ImageFolder(str(numbered), pipeline(12))), 1))
+
+
+OUTSIDE = pipeline()
+
+
+class _UsesAGlobal(data.Dataset[Any]):
+    def __init__(self, paths: list[str]):
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Any:
+        return OUTSIDE(Image.open(self.paths[i]).convert("RGB")), i
+
+
+@pytest.mark.parametrize("context", ["spawn", "fork"])
+def test_a_global_that_other_processes_would_import_anew(
+    numbered: Path, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = sorted(map(str, numbered.rglob("*.jpg")))
+    with DataLoader(
+        _UsesAGlobal(paths), BATCH, num_workers=2, multiprocessing_context=context, engine="dali", device="cpu"
+    ) as loader:
+        iter(loader)
+        monkeypatch.setattr(OUTSIDE.transforms[1], "p", 0.25)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            iter(loader)
+            iter(loader)
+    assert ["changed-global" in str(warning.message) for warning in found] == [True] * (context == "spawn")
 
 
 def test_a_number_within_a_transform(make: Any, numbered: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import multiprocessing
 import sys
 import tempfile
 from pathlib import Path
@@ -26,8 +27,11 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [case for name, case in cases().items() if not options.names or name in options.names]
     logging.getLogger("gpupipe").setLevel(logging.ERROR)
+    # A forkserver pickles what spawn pickles, but its children do not import torch and torchvision anew.
+    multiprocessing.set_forkserver_preload(["tests.fooled.base"])
     wrong = ran = on = 0
-    for case in chosen:
+    for number, case in enumerate(chosen):
+        print(f"{number}/{len(chosen)} {case.name}", end="\x1b[K\r", file=sys.stderr, flush=True)
         for arguments in ways(case, options.workers, options.start):
             found, engine = judged(case, options.engine, arguments)
             ran, on, wrong = ran + 1, on + (engine == "dali"), wrong + (found is not None)
