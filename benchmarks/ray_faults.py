@@ -36,7 +36,7 @@ STEP = 8
 """Step of the fault, counted from 1."""
 EVERY = 3
 SECONDS_PER_STEP = 0.25
-SECONDS_WHILE_ADDING = 1.5
+SECONDS_WHILE_ADDING = 4.0
 """A node needs some ten seconds to join."""
 
 
@@ -73,7 +73,8 @@ def train(config: dict[str, Any]) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             if preemption_notice() is not None or step % EVERY == 0:
                 report({"step": step}, **parts)
-            time.sleep(SECONDS_WHILE_ADDING if config["fault"] == "added" else SECONDS_PER_STEP)
+            waits = config["fault"] == "added" and world.world_size == 1
+            time.sleep(SECONDS_WHILE_ADDING if waits else SECONDS_PER_STEP)
     loader.close()
 
 

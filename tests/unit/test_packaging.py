@@ -141,6 +141,8 @@ def test_public_names_are_sorted_and_exist() -> None:
 def test_every_module_can_be_imported_and_exports_what_it_says() -> None:
     modules = [m.name for m in pkgutil.walk_packages(gpupipe.__path__, "gpupipe.") if not m.name.endswith("__main__")]
     assert len(modules) > 30
+    if importlib.util.find_spec("transformers") is None:
+        modules.remove("gpupipe.integrations.transformers")  # whose callback is a subclass of its own
     for name in [*modules, "gpupipe.pipelines", "gpupipe.pipelines.imagenet"]:
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):
