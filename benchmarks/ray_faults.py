@@ -5,7 +5,6 @@ the middle of the first epoch:
 
 - killed: a worker process dies of SIGKILL;
 - removed: a node disappears, and training continues on the other one;
-- added: training begins on one node, and another one joins;
 - preempted: Ray announces that a node will be taken away, the workers save at once, and it is.
 
 Checkpoints are saved every third step; Ray knows of one when its controller has asked the workers, which takes up to a
@@ -31,7 +30,7 @@ from typing import Any
 
 import _common
 
-FAULTS = ("killed", "removed", "added", "preempted")
+FAULTS = ("killed", "removed", "preempted")
 STEP = 8
 """Step of the fault, counted from 1."""
 EVERY = 3
