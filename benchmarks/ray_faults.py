@@ -5,11 +5,12 @@ the middle of the first epoch:
 
 - killed: a worker process dies of SIGKILL;
 - removed: a node disappears, and training continues on the other one;
+- added: training begins on one node, and a second one joins;
 - preempted: Ray announces that a node will be taken away, the workers save at once, and it is.
 
 Checkpoints are saved every third step; Ray knows of one when its controller has asked the workers, which takes up to a
-second. Target: no sample lost, none delivered twice, and all batches of two epochs
-equal, bit for bit, to those of one process that nothing disturbs. The seconds to the next batch are from the last batch
+second. Target: no sample lost, none delivered twice, and all batches of two epochs equal, bit for bit, to those of one
+process that nothing disturbs. The seconds to the next batch are from the last batch
 before the fault to the first one after it, most of which Ray takes to notice and to start processes.
 ``loader_seconds_after`` is the part of the loader: making it, loading the state and delivering the first batch.
 """
@@ -23,14 +24,14 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import _common
 
-FAULTS = ("killed", "removed", "preempted")
+FAULTS = ("killed", "removed", "added", "preempted")
 STEP = 8
 """Step of the fault, counted from 1."""
 EVERY = 3
@@ -131,10 +132,11 @@ def run(fault: str) -> dict[str, Any]:
                     failure_config=FailureConfig(max_failures=2, max_preemption_failures=2),
                 ),
             )
-            disturbs = threading.Thread(target=_disturb, args=(fault, cluster, node, notes, node_args), daemon=True)
-            disturbs.start()
-            trainer.fit()
-            disturbs.join(60)
+            # Nodes are started in the main thread, because that sets signal handlers.
+            with ThreadPoolExecutor(1) as pool:
+                fitted = pool.submit(trainer.fit)
+                _disturb(fault, cluster, node, notes, node_args)
+                fitted.result()
         found = judge(notes, root)
         last = sorted(notes.glob("seconds-*"))[-found["ranks"][-1] :]
         found["loader_seconds_after"] = [round(float(file.read_text()), 2) for file in last]
