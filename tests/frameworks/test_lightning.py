@@ -20,8 +20,8 @@ from support import SEED, N, write_photos
 from torch import Tensor, nn
 from torch.utils.data import DataLoader as TorchLoader, DistributedSampler, RandomSampler, default_collate
 
-from gpupipe import BlockShuffle, DataLoader, Shard, engines
-from gpupipe.datasets import ImageFolder
+from gpupipe import BlockShuffle, DataLoader, Shard, engines, samplers, transforms as T
+from gpupipe.datasets import ImageFolder, Mixture, Subset
 from gpupipe.planning.order import Shuffle
 
 L = pytest.importorskip("lightning")
@@ -34,6 +34,7 @@ ALL = list(range(N))
 pytestmark = [
     # Lightning's own advice, and what it does with torch that torch has renamed since.
     pytest.mark.filterwarnings(r"ignore:The number of training batches \(\d+\) is smaller than the logging"),
+    pytest.mark.filterwarnings(r"ignore:The `srun` command is available on your system"),
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning"),
     pytest.mark.filterwarnings(r"ignore:You defined a `validation_step` but have no `val_dataloader`"),
 ]
@@ -215,7 +216,7 @@ def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path
     given = {name: p.default for name, p in inspect.signature(DataLoader).parameters.items()}
     at_their_defaults = {
         "collate_fn", "pin_memory_device", "in_order", "shard", "cache", "cache_bytes", "scaled", "epoch_length",
-        "infinite", "exclude",
+        "infinite", "exclude", "global_batch_size",
     }  # fmt: skip
     assert set(given) - set(other) - at_their_defaults == {"dataset", "shuffle", "sampler", "batch_sampler"}
     for arguments in ({"shuffle": True, "device": "cpu", "engine": "torch"}, {"shuffle": True, **other}):
@@ -230,22 +231,38 @@ def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path
         assert again.shard == Shard(1, 2)
 
 
-@pytest.mark.parametrize("shuffle", ["blocks", BlockShuffle(4096, blocks=2)])
-def test_a_shuffle_by_blocks_stays_one_when_lightning_cuts_the_loader_into_ranks(shuffle: Any, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path)
+def test_a_global_batch_is_divided_when_lightning_cuts_the_loader_into_ranks() -> None:
+    loader = DataLoader(make().dataset, global_batch_size=6, shuffle=True, device="cpu", engine="torch")
+    again = _update_dataloader(loader, DistributedSampler(range(N), 2, 1))  # type: ignore[arg-type]
+    assert (loader.batch_size, again.batch_size, again.shard) == (6, 3, Shard(1, 2))
+
+
+def _scheduled(order: str, folder: Path) -> dict[str, Any]:
+    """Arguments of a loader whose order none of torch's samplers stands for."""
+    photos = ImageFolder(write_photos(folder))
+    if order == "mixture":
+        halves = [Subset(photos, range(first, len(photos), 2), transform=T.Resize((8, 8))) for first in (0, 1)]
+        return {"dataset": Mixture({halves[0]: 0.75, halves[1]: 0.25}, stop=16), "shuffle": True}
+    if order == "balanced":
+        return {"dataset": photos, "sampler": samplers.ClassBalanced(np.arange(len(photos)) % 2)}
+    return {"dataset": photos, "shuffle": BlockShuffle(4096, blocks=2) if order == "small blocks" else "blocks"}
+
+
+@pytest.mark.parametrize("order", ["blocks", "small blocks", "mixture", "balanced"])
+def test_an_order_stays_when_lightning_cuts_the_loader_into_ranks(order: str, tmp_path: Path) -> None:
     connector = pytest.importorskip("lightning.pytorch.trainer.connectors.data_connector")
-    given = {"batch_size": 4, "shuffle": shuffle, "engine": "null", "seed": SEED}
+    given = {"batch_size": 4, "engine": "null", "seed": SEED, **_scheduled(order, tmp_path)}
     for rank in range(2):
-        loader = DataLoader(ImageFolder(photos), **given)
+        loader = DataLoader(**given)
         sampler = connector._get_distributed_sampler(loader, shuffle=True, overfit_batches=0, num_replicas=2, rank=rank)
         again: Any = _update_dataloader(loader, sampler)
         assert again.shard == Shard(rank, 2) and isinstance(again.sampler, DistributedSampler)
-        own = DataLoader(ImageFolder(photos), **given, shard=Shard(rank, 2))
+        own = DataLoader(**given, shard=Shard(rank, 2))
         for epoch in range(2):
             again.sampler.set_epoch(epoch)  # as Lightning does
             own.set_epoch(epoch)
             assert list(again.sampler) == list(own.sampler)
-        assert "blocks" in repr(again)
+        assert again.state_dict()["order"] == own.state_dict()["order"]
 
 
 def test_fabric_iterates_over_the_loader_itself() -> None:
