@@ -12,6 +12,7 @@ import argparse
 import inspect
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,23 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
         lines.append(
             f"- gpupipe's own work (order, random numbers, delivery; null engine, `imagenet.train(224)`, one core): "
             f"**{plan['samples_per_second']:,.0f} samples/s**."
+        )
+    orders = results["orders_cpu"]
+    if orders:
+        each = ", ".join(f"{r['us_per_plan']:.0f} us for {r['batch_size']}" for r in orders["plans"])
+        settings, ratios = orders["settings"], orders["mixture"]["ratios"]
+        found = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        lines.append(
+            f"- `loader.plan_at` at {settings['draws']:,} random steps of 14 million samples, by batch size: {each}. A "
+            f"mixture of two halves of a folder, relative to the folder: {ratio(found)}."
+        )
+    coco = results["coco_index"]
+    if coco:
+        first, second, other = (coco["ways"][way] for way in ("first opening", "second opening", "pycocotools"))
+        lines.append(
+            f"- Annotations as large as COCO's ({coco['settings']['images']:,} images, {coco['settings']['objects']:,} "
+            f"polygons): opened in {first['seconds']:.0f} s, then {second['seconds']:.0f} s, and **{first['mb']:.0f} "
+            f"MB** are kept; pycocotools takes {other['seconds']:.0f} s and keeps {other['mb']:,.0f} MB."
         )
     index = results["index_scale"]
     for r in index["results"] if index else []:
@@ -516,6 +534,8 @@ def figures() -> str:
         "sliceable_floor_cpu",
         "scaled_cpu",
         "plan_cost",
+        "orders_cpu",
+        "coco_index",
         "index_scale",
         "memory_epochs_cpu",
         "faults",
