@@ -130,7 +130,9 @@ def test_each_machine_is_announced_once(train: RayTrain) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
-@pytest.mark.parametrize(("fault", "ranks"), [("killed", [2, 2]), ("removed", [2, 1]), ("preempted", [2, 1])])
+@pytest.mark.parametrize(
+    ("fault", "ranks"), [("killed", [2, 2]), ("removed", [2, 1]), ("added", [1, 2]), ("preempted", [2, 1])]
+)
 def test_no_sample_is_lost_or_delivered_twice(fault: str, ranks: list[int]) -> None:
     command = [sys.executable, str(BENCHMARK), "--fault", fault]
     done = subprocess.run(command, capture_output=True, text=True, timeout=450)
