@@ -10,8 +10,8 @@ the middle of the first epoch:
 
 Checkpoints are saved every third step; Ray knows of one when its controller has asked the workers, which takes up to a
 second. Target: no sample lost, none delivered twice, and all batches of two epochs equal, bit for bit, to those of one
-process that nothing disturbs. The seconds to the next batch are from the last batch
-before the fault to the first one after it, most of which Ray takes to notice and to start processes.
+process that nothing disturbs. The seconds to the next batch count from the last batch
+before the fault to the first one after it. Ray needs most of them to notice the fault and to start processes.
 ``loader_seconds_after`` is the part of the loader: making it, loading the state and delivering the first batch.
 """
 

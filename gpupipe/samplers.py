@@ -8,7 +8,6 @@ A sample that an epoch has several times draws other numbers each time.
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,6 +22,7 @@ from .planning.classes import ClassBlocks, InTurn, Members
 from .planning.order import Order, checked_weights, weighted
 from .planning.repeats import Repeats
 from .planning.schedules import SamplerPlan
+from .types import check_integer
 
 if TYPE_CHECKING:
     from .datasets.dataset import Dataset
@@ -44,16 +44,6 @@ class Sampler(ABC):
 
     def check(self, batch_size: int) -> None:  # noqa: B027, most samplers fit every batch size
         """Raise :class:`ConfigError` if the samples in a batch of one rank do not fit."""
-
-
-def _integer(name: str, value: Any, least: int = 1) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, not {value!r}")
-    return number
 
 
 class RepeatedAugmentation(Sampler):
@@ -78,8 +68,8 @@ class RepeatedAugmentation(Sampler):
     """
 
     def __init__(self, repeats: int, num_samples: int | None = None):
-        self.repeats = _integer("repeats", repeats)
-        self.num_samples = None if num_samples is None else _integer("num_samples", num_samples)
+        self.repeats = check_integer(repeats, "repeats")
+        self.num_samples = None if num_samples is None else check_integer(num_samples, "num_samples")
 
     def plan(self, dataset: Dataset) -> SamplerPlan:
         n = len(dataset)
@@ -112,7 +102,7 @@ class Weighted(Sampler):
         *,
         replacement: bool = True,
     ):
-        self.num_samples = None if num_samples is None else _integer("num_samples", num_samples)
+        self.num_samples = None if num_samples is None else check_integer(num_samples, "num_samples")
         self.replacement = bool(replacement)
         self._function = weights if callable(weights) else None
         self._weights: list[tuple[int, F64]] = []
@@ -204,7 +194,7 @@ class _ByClass(Sampler):
 
     def __init__(self, labels: npt.ArrayLike | None, num_samples: int | None):
         self._labels = labels
-        self.num_samples = None if num_samples is None else _integer("num_samples", num_samples)
+        self.num_samples = None if num_samples is None else check_integer(num_samples, "num_samples")
 
     def _members(self, dataset: Dataset) -> Members:
         labels = dataset.labels if self._labels is None else np.asarray(self._labels)
@@ -276,7 +266,7 @@ class ClassBatches(_ByClass):
 
     def __init__(self, classes: int, samples: int, labels: npt.ArrayLike | None = None, num_samples: int | None = None):
         super().__init__(labels, num_samples)
-        self.classes, self.samples = _integer("classes", classes), _integer("samples", samples)
+        self.classes, self.samples = check_integer(classes, "classes"), check_integer(samples, "samples")
 
     def __repr__(self) -> str:
         return f"ClassBatches({self.classes}, {self.samples}, num_samples={self.num_samples})"

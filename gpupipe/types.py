@@ -5,6 +5,7 @@ All are frozen, validate themselves, and print shapes instead of contents. Numpy
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,20 @@ if TYPE_CHECKING:
     from .transforms.ops import Op
     from .transforms.ops.mixing import Mixing
 
-__all__ = ["Batch", "ByHand", "Plan", "Shard"]
+__all__ = ["Batch", "ByHand", "Plan", "Shard", "check_integer"]
 
 IntArray = npt.NDArray[np.int64]
+
+
+def check_integer(value: Any, name: str, least: int = 1) -> int:
+    """Return a Python integer. Raises :class:`ConfigError` if the value is not an integer, or too small."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise ConfigError(f"{name} must be an integer of at least {least}, not {value!r}")
+    return number
 
 
 def _describe(a: Any) -> str:

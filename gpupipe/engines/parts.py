@@ -13,7 +13,7 @@ import torch
 from ..datasets.mixture import Mixture
 from ..errors import BadSample, EngineError, GpupipeError, SampleError
 from ..planning.epoch import frames_of, resolve_plan, with_boxes
-from ..planning.mixtures import Blend
+from ..planning.mixtures import blend_of
 from ..reading.buffers import BatchPool
 from ..reading.setup import Setup
 from ..types import Batch, Plan
@@ -56,7 +56,7 @@ class PartEngines(EngineConfig):
     def remarks(self, setup: Setup) -> list[str]:
         parts = [remark for config, part in self._with(setups_of(setup)) for remark in config.remarks(part)]
         mixture = cast(Mixture, setup.dataset)
-        blend = Blend(np.array([len(part) for part in mixture.parts]), mixture.weights, mixture.stop)
+        blend = blend_of(mixture)
         counts = zip(mixture.parts, blend.proportions(0).counts(blend.length).tolist(), strict=True)
         shares = ", ".join(f"{count:,} samples of {part!r}" for part, count in counts)
         return [f"mixture: the first epoch has {shares}", *dict.fromkeys(parts)]

@@ -11,8 +11,7 @@ from ..errors import ConfigError
 from ..planning.batches import I64, Batches
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
-from ..types import Plan
-from .arguments import check_integer
+from ..types import Plan, check_integer
 from .bad_sample_report import BadSampleReport
 from .batching import Batching
 from .epoch import Ahead, EpochIterator, Source

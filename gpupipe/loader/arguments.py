@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -19,7 +18,7 @@ from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
 from ..reading.kept import CacheKind
 from ..samplers import Sampler
-from ..types import Shard
+from ..types import Shard, check_integer
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -191,14 +190,3 @@ def length_of(value: Any) -> int | None:
         return len(value)
     except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that raises
         return None
-
-
-def check_integer(value: Any, name: str, least: int) -> int:
-    """Return a Python integer. Raises :class:`ConfigError` if the value is not an integer, or too small."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or number < least:
-        raise ConfigError(f"{name} must be an integer of at least {least}, not {value!r}")
-    return number

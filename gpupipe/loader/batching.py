@@ -18,14 +18,14 @@ from ..errors import ConfigError
 from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
-from ..planning.mixtures import Blend, Mixed
+from ..planning.mixtures import Mixed, blend_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..planning.schedules import ENDLESS, SamplerPlan, Stretched, Without
 from ..reasons import Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
-from ..types import Shard
-from .arguments import Arguments, Shuffling, check_integer, length_of
+from ..types import Shard, check_integer
+from .arguments import Arguments, Shuffling, length_of
 
 I64 = npt.NDArray[np.int64]
 
@@ -186,15 +186,13 @@ def _mixed(mixture: Mixture, shuffle: Shuffling, exclude: Any) -> SamplerPlan:
         raise ConfigError(
             "a Mixture takes shuffle=True or False and no exclude=; leave samples out with datasets.Subset"
         )
-    sizes = np.array([len(part) for part in mixture.parts])
-    blend = Blend(sizes, mixture.weights, mixture.stop)
-    how = "shuffled" if shuffle else "sequential"
-    name = f"mixture of {len(sizes)}, {how}, epochs of {blend.length:,} samples"
+    length, how = blend_of(mixture).length, "shuffled" if shuffle else "sequential"
+    name = f"mixture of {len(mixture.parts)}, {how}, epochs of {length:,} samples"
 
     def order(seed: int, epoch: int) -> Order:
-        return Mixed(Blend(sizes, mixture.weights, mixture.stop), bool(shuffle), seed, epoch)
+        return Mixed(blend_of(mixture), bool(shuffle), seed, epoch)
 
-    return SamplerPlan.of(name, blend.length, order, settings=mixture)
+    return SamplerPlan.of(name, length, order, settings=mixture)
 
 
 def _excluded(exclude: Any, n: int) -> I64:

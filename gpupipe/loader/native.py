@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import torch
 from rich.filesize import decimal
@@ -26,10 +27,10 @@ from ..reasons import Reason, about
 from ..samplers import Sampler
 from ..script_warnings import warn
 from ..transforms.compose import Compose
-from ..types import Plan
+from ..types import Plan, check_integer
 from .agreement import RankSetting
 from .any_step import Step, batch_at, plan_at, step_at
-from .arguments import Arguments, Replaced, check_integer
+from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
 from .collating import Collate
 from .engine_choice import calls_in, has_calls, start_method
@@ -267,7 +268,7 @@ class NativeSession(Session):
         setup, state = self.resolved.setup, self._state()
         settings = {
             "engine": RankSetting("gpupipe", "one of gpupipe's engines"),
-            "order": RankSetting(f"{state.order} {state.sampler}", state.order),
+            "order": RankSetting(f"{state.order} {crc32(repr(state.sampler).encode()):08x}", state.order),
             "dataset": RankSetting(state.dataset, f"{setup.dataset!r}, fingerprint {state.dataset}"),
         }
         if self.batching.sampler.shard is not None:

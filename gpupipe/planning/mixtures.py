@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..datasets.mixture import Mixture
 from ..errors import ConfigError
 from .order import Passes, keyed
 
@@ -108,6 +109,16 @@ class Blend:
             found, before = self._spans[number].at(places[here] - self._starts[number])
             sources[here], earlier[here] = found, before + self._used[number][found]
         return sources, earlier
+
+
+def blend_of(mixture: Mixture) -> Blend:
+    """Return the sequence of a mixture with its present weights."""
+    return _blend(tuple(map(len, mixture.parts)), tuple(mixture.weights), mixture.stop)
+
+
+@lru_cache(maxsize=16)
+def _blend(sizes: tuple[int, ...], weights: tuple[tuple[int, tuple[float, ...]], ...], stop: Stop) -> Blend:
+    return Blend(np.array(sizes, np.int64), weights, stop)
 
 
 class Mixed:
