@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NoReturn, Optional
 
 import typer
 
@@ -75,20 +75,25 @@ Workers = Annotated[
 
 
 def _command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Register a command that returns its exit code. Errors of gpupipe print one red message and exit with code 2."""
+    """Register a command that returns its exit code."""
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:
-        try:
-            code = function(**arguments)
-        except GpupipeError as e:
-            from .commands.console import print_error
-
-            print_error(e)
-            code = 2
-        raise typer.Exit(code or 0)
+        _run(function, **arguments)
 
     return app.command()(run)
+
+
+def _run(function: Callable[..., int | None], **arguments: Any) -> NoReturn:
+    """Exit with the code that a command returns, or with 2 after one red message for an error of gpupipe."""
+    try:
+        code = function(**arguments)
+    except GpupipeError as e:
+        from .commands.console import print_error
+
+        print_error(e)
+        code = 2
+    raise typer.Exit(code or 0)
 
 
 @_command
@@ -341,6 +346,25 @@ def bench(
         device=device,
         json_file=json,
     )
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def why(
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")
+    ],
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="Seconds per measurement; 0 measures nothing. Stands before SCRIPT.")
+    ] = 3.0,
+) -> None:
+    """Run a script up to its loaders: their engines, why, what it costs, and the smallest change that helps."""
+    from .commands.why import run
+
+    _run(run, script=script, arguments=arguments or [], seconds=seconds)
 
 
 @_command

@@ -31,7 +31,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
         reasons: at least one reason.
     """
     text = printable(f"{what}: {sentence(reasons)}; see docs/warnings.md#{reasons[0].code}", lines=True)
-    frame = _of_script()
+    frame = frame_of_script()
     file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
     key = (text, file, line)
     if key in _SAID and not _wanted_again(category, text, module, line):
@@ -41,7 +41,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
     _SAID.add(key)
 
 
-def _of_script() -> FrameType:
+def frame_of_script() -> FrameType:
     """Return the first frame outside gpupipe, torch and frameworks, or the outermost frame."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_SCRIPTS:

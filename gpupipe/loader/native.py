@@ -352,6 +352,14 @@ class NativeSession(Session):
         self.running.close()
 
     @property
+    def engine(self) -> tuple[str, str]:
+        return self.resolved.config.name, self.resolved.why
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return self.resolved.reasons
+
+    @property
     def source(self) -> str:
         return repr(self.resolved.setup.dataset)
 
@@ -394,13 +402,13 @@ class NativeSession(Session):
         return [f"mixing: {quality(order, len(dataset), dataset.labels, batching.slices().global_batch)}"]
 
     def describe(self) -> list[str]:
-        resolved, engine = self.resolved, self.running.engine
+        engine, (name, why) = self.running.engine, self.engine
         facts = ", ".join(f"{k} {v}" for k, v in engine.facts().items()) if engine is not None else "not started"
         seed = "drawn at the first batch" if self.position.drawn is None else self.position.drawn
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
             *self._mixing(),
-            f"engine: {resolved.config.name} ({resolved.why}) on {self.device}, {facts}",
+            f"engine: {name} ({why}) on {self.device}, {facts}",
             *(f"note: {remark}" for remark in self.remarks()),
             *(f"pipeline: {pipeline!r}" for pipeline in self._pipelines()),
         ]

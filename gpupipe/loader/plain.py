@@ -82,7 +82,7 @@ class PlainSession(Session):
 
     def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...]):
         super().__init__(arguments)
-        self.reasons = reasons
+        self._reasons = reasons
         for name, value in arguments.not_in_torch.items():
             raise ConfigError(
                 f"{name}={short_repr(value)}: torch's own loader does not have this option, but has to run this "
@@ -247,7 +247,7 @@ class PlainSession(Session):
                 yield None, error
                 left = time.perf_counter()
                 continue
-            self.valid = _samples(batch)
+            self.valid = count_samples(batch)
             self.stats.batches += 1
             self.stats.samples += self.valid
             yield self._on_device(batch), None
@@ -374,11 +374,20 @@ class PlainSession(Session):
     def source(self) -> str:
         return shown(self.loader.dataset)
 
-    def describe(self) -> list[str]:
+    @property
+    def engine(self) -> tuple[str, str]:
         why = "; ".join(reason.text for reason in self.reasons)
+        return "torch", f"torch's own loader as it is, because {why}"
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return self._reasons
+
+    def describe(self) -> list[str]:
+        name, why = self.engine
         return [
             f"order: {self._order()}; last batch {'dropped' if self.drop_last else 'kept'}",
-            f"engine: torch (torch's own loader as it is, because {why}) on {self.device}",
+            f"engine: {name} ({why}) on {self.device}",
         ]
 
     def _order(self) -> str:
@@ -394,8 +403,8 @@ class PlainSession(Session):
         return f"{order}; a resumed epoch reads it again up to the saved position"
 
 
-def _samples(batch: Any) -> int:
-    """Number of samples in a batch, as far as its structure shows it."""
+def count_samples(batch: Any) -> int:
+    """Return the number of samples in a batch, as far as its structure shows it."""
     while isinstance(batch, (list, tuple, Mapping)) and batch:
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1

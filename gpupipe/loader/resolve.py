@@ -62,6 +62,8 @@ class Resolved:
     config: EngineConfig
     why: str
     """Why this engine was chosen."""
+    reasons: tuple[Reason, ...] = ()
+    """Why ``engine="auto"`` passed over DALI."""
 
     @property
     def workload(self) -> Workload:
@@ -137,13 +139,14 @@ def resolve(a: Arguments) -> Resolved:
         part.check_transform()
     _check_targets(dataset)
     config, why, refused = choose_engine(a, setup)
-    if refused and not ours:
-        raise NotNative([Reason(why, "engine") for why in refused])
+    passed_over = tuple(Reason(text, "engine") for text in refused)
+    if passed_over and not ours:
+        raise NotNative(passed_over)
     if not ours:
         _try_functions(dataset)
-    if refused:
-        warn("engine='auto' takes the torch engine", [Reason(why, "engine") for why in refused], FallbackWarning)
-    resolved = Resolved(setup, batching, config, why)
+    if passed_over:
+        warn("engine='auto' takes the torch engine", passed_over, FallbackWarning)
+    resolved = Resolved(setup, batching, config, why, passed_over)
     check_host(config, resolved.workload)
     return resolved
 

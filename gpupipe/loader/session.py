@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
+from ..reasons import Reason
 from ..types import Plan, Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
@@ -134,6 +135,16 @@ class Session(ABC):
     def estimate(self) -> Estimate:
         """Estimate the memory that the loader will hold, as far as it is known."""
         return Estimate(())
+
+    @property
+    @abstractmethod
+    def engine(self) -> tuple[str, str]:
+        """Return the name of what makes the batches, and why it was chosen."""
+
+    @property
+    @abstractmethod
+    def reasons(self) -> tuple[Reason, ...]:
+        """Return why DALI does not do the work; empty if it does, or if another engine was named."""
 
     @property
     @abstractmethod

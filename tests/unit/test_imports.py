@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("integrations",),
     ("memory",),
     ("parity", "bench"),
-    ("demo", "show"),
+    ("demo", "show", "why"),
     ("cli", "commands"),
     ("__main__",),
 )

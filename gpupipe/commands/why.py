@@ -1,0 +1,94 @@
+"""``gpupipe why``"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from rich.table import Table
+
+from ..errors import ConfigError
+from ..why.explain import TORCHS_OWN, Explained, explain
+from ..why.watch import Watched, run_script
+from .console import console, pairs, print_error
+
+
+def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
+    """Run the script up to its loaders, print what was found, and end the process.
+
+    The process ends at once, so that nothing runs that the script has planned for its end, such as saving a checkpoint.
+    """
+    if not script.is_file():
+        raise ConfigError(f"{script}: no such file")
+
+    out = sys.stdout
+
+    def done(watched: Watched) -> None:
+        code = 1
+        try:
+            found = [explain(made, seconds=seconds) for made in watched.made]
+            with redirect_stdout(out):
+                code = _report(script, found, watched)
+        except BaseException:  # an error of ours must not start the training
+            traceback.print_exc()
+        finally:
+            _end(code)
+
+    run_script(script, arguments, done)
+    raise AssertionError("the process has ended")
+
+
+def _end(code: int) -> NoReturn:
+    for child in multiprocessing.active_children():
+        child.kill()
+    for stream in (sys.__stdout__, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()  # type: ignore[union-attr]
+    os._exit(code)
+
+
+def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
+    screen = console()
+    if watched.error is not None:
+        traceback.print_exception(watched.error, file=sys.stderr)
+    if not found:
+        end = f"with {type(watched.error).__name__}" if watched.error else "normally"
+        print_error(ConfigError(f"{script} ended {end} before it made a DataLoader; give it the arguments it needs"))
+        return 2
+    for number, one in enumerate(found, 1):
+        screen.print(_table(number, one))
+    if watched.error is not None:
+        where = f"the script ended with {type(watched.error).__name__}"
+    elif watched.reached:
+        where = f"stopped at {watched.reached}, where the script begins to iterate over a loader"
+    else:
+        where = "the script ended without iterating over a loader"
+    screen.print(f"{where}; loaders that it would make later are not listed", style="dim", soft_wrap=True)
+    return 0
+
+
+def _table(number: int, one: Explained) -> Table:
+    plain = one.engine == TORCHS_OWN
+    rows = [
+        ("dataset", one.dataset + ("" if one.samples is None else f", {one.samples:,} samples")),
+        ("engine", one.engine if plain else f"{one.engine} ({one.why})"),
+        *(("reason", f"{reason.text} [{reason.code}]; see docs/warnings.md#{reason.code}") for reason in one.reasons),
+        *(("warning", text) for text in one.warnings),
+        *(("note", text) for text in one.remarks),
+    ]
+    if one.rates:
+        names = {"gpupipe": TORCHS_OWN if plain else "gpupipe", "torch": TORCHS_OWN, "reference": "reference engine"}
+        rates = ", ".join(f"{names[name]} {rate:,.0f}" for name, rate in one.rates.items())
+        ratio = "" if one.ratio is None else f"; ratio {one.ratio:.2f}"
+        rows.append(("samples/s", rates + ratio))
+    if one.not_measured:
+        rows.append(("not measured", one.not_measured))
+    rows.append(("change", str(one.change)))
+    made = "gpupipe.DataLoader" if one.uses_gpupipe else "torch's DataLoader"
+    return pairs(rows, f"loader {number}: {one.at}, {made}, batches of {one.batch_size}, {one.num_workers} workers")

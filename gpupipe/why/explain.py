@@ -1,0 +1,231 @@
+"""What gpupipe does with a loader of a script, why, what it costs, and what to change."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader as TorchLoader
+
+from ..bench.machine import cores
+from ..datasets.dataset import Dataset
+from ..errors import GpupipeError
+from ..loader.arguments import length_of
+from ..loader.dataloader import DataLoader
+from ..loader.plain import PlainSession, count_samples
+from ..reasons import ADVICE, GpupipeWarning, Reason
+from .watch import Made
+
+TORCHS_OWN = "torch's own loader"
+"""Engine of a loader that gpupipe leaves to torch."""
+_ROUNDS = 2
+_HELPS = 1.1
+"""Least factor by which a change must be faster to be named."""
+_OPTIONS = {
+    "in-order": ("in_order",),
+    "pin-memory-device": ("pin_memory_device",),
+    "worker-option": ("worker_init_fn", "timeout", "multiprocessing_context"),
+}
+"""Arguments that a reason is about, so that leaving them out can be measured."""
+_DEFAULTS = {name: it.default for name, it in inspect.signature(TorchLoader.__init__).parameters.items()}
+"""Default values of torch's arguments."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the script, and what it brings."""
+
+    text: str
+    factor: float | None = None
+    """Samples per second with the change, divided by those of the script as it is; ``None`` if not measured."""
+
+    def __str__(self) -> str:
+        return self.text if self.factor is None else f"{self.text}: {self.factor:.2f} times as fast"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Findings about a loader of a script."""
+
+    at: str
+    """File and line that made the loader."""
+    uses_gpupipe: bool
+    """Whether the script made a :class:`gpupipe.DataLoader`."""
+    dataset: str
+    samples: int | None
+    batch_size: int | None
+    num_workers: int
+    engine: str
+    """Engine that gpupipe chooses; :data:`TORCHS_OWN`; or ``"none"`` if it raises an error."""
+    why: str
+    """Why it is this engine, or the error."""
+    reasons: tuple[Reason, ...] = ()
+    """Why DALI does not do the work."""
+    warnings: tuple[str, ...] = ()
+    """Further warnings of gpupipe."""
+    remarks: tuple[str, ...] = ()
+    """What happened to the measured batches, such as what Pillow decoded instead of DALI."""
+    rates: Mapping[str, float] | None = None
+    """Samples per second, by what was measured: ``"gpupipe"``, ``"torch"`` (torch's own loader) or ``"reference"``
+    (gpupipe's torch engine, for datasets that only gpupipe reads)."""
+    not_measured: str = ""
+    """Why something was not measured."""
+    change: Change = Change("nothing")
+
+    @property
+    def ratio(self) -> float | None:
+        """Speed of gpupipe's choice, divided by that of torch's loader or of the reference."""
+        rates = self.rates or {}
+        base = rates.get("torch", rates.get("reference"))
+        return rates["gpupipe"] / base if base and "gpupipe" in rates else None
+
+
+def explain(made: Made, *, seconds: float = 3.0) -> Explained:
+    """Explain a loader. Measures a few batches for ``seconds`` per candidate; 0 measures nothing.
+
+    Errors of the script's own code while measuring are reported in :attr:`Explained.not_measured`.
+    """
+    arguments = made.arguments
+    facts: dict[str, Any] = {
+        "at": made.at,
+        "uses_gpupipe": made.ours,
+        "dataset": type(arguments["dataset"]).__name__,
+        "samples": length_of(arguments["dataset"]),
+        "batch_size": made.loader.batch_size,
+        "num_workers": made.loader.num_workers,
+    }
+    with ExitStack() as stack:
+        try:
+            found = _warned(arguments)
+        except GpupipeError as e:
+            return Explained(**facts, engine="none", why=str(e), change=Change("what the error says"))
+        loader, said = found
+        stack.callback(loader.close)
+        session = loader._session
+        plain = isinstance(session, PlainSession)
+        facts |= {
+            "engine": TORCHS_OWN if plain else session.engine[0],
+            "why": session.engine[1],
+            "reasons": session.reasons,
+            "warnings": tuple(said),
+        }
+        rates: dict[str, float] = {}
+        why_not, changes = "", []
+        if seconds:
+            try:
+                candidates, options = _candidates(made, loader, stack)
+                rates, why_not = measured(candidates, seconds)
+                changes = [
+                    Change(text, rates[text] / rates["gpupipe"])
+                    for text in options
+                    if text in rates and rates.get("gpupipe")
+                ]
+            except GpupipeError as e:
+                why_not = str(e)
+        facts |= {"remarks": tuple(session.remarks()), "not_measured": why_not}
+        facts["rates"] = {name: rates[name] for name in ("gpupipe", "torch", "reference") if name in rates} or None
+        explained = Explained(**facts)
+        return Explained(**facts, change=_smallest(made, explained, changes))
+
+
+def _warned(arguments: Mapping[str, Any]) -> tuple[DataLoader, list[str]]:
+    """Make gpupipe's loader, and return it with the warnings other than those of its reasons."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = DataLoader(**arguments)
+    reasons = set(loader._session.reasons)
+    said = [w.message for w in caught if isinstance(w.message, GpupipeWarning)]
+    return loader, [str(message) for message in said if not reasons.issuperset(message.reasons)]
+
+
+def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> tuple[dict[str, Iterable[Any]], list[str]]:
+    """Return what to measure, by name, and which of the names are changes of the script."""
+    arguments, session = made.arguments, loader._session
+    found: dict[str, Iterable[Any]] = {"gpupipe": loader}
+
+    def make(**changed: Any) -> DataLoader:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other = DataLoader(**{**arguments, **changed})
+        stack.callback(other.close)
+        return other
+
+    if isinstance(session, PlainSession):
+        names = [name for reason in session.reasons for name in _OPTIONS.get(reason.code, ())]
+        given = [name for name in names if name in arguments]
+        if all(reason.code in _OPTIONS for reason in session.reasons) and given:
+            text = f"leave {' and '.join(dict.fromkeys(given))} out"
+            found[text] = make(**{name: _DEFAULTS[name] for name in given})
+            return found, [text]
+        return found, []
+    if isinstance(arguments["dataset"], Dataset):
+        found["reference"] = make(engine="torch")
+    elif made.ours:
+        found["torch"] = TorchLoader(**{name: value for name, value in arguments.items() if name in _DEFAULTS})
+    else:
+        found["torch"] = made.loader
+    more = cores()
+    if loader.num_workers < more:
+        text = f"num_workers={more}"
+        found[text] = make(num_workers=more)
+        return found, [text]
+    return found, []
+
+
+def measured(candidates: Mapping[str, Iterable[Any]], seconds: float) -> tuple[dict[str, float], str]:
+    """Return samples per second of loaders that take turns, by name, and why one could not be measured.
+
+    Every turn is an epoch of its own, without the time until its first batches.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(_ROUNDS):
+        for name, batches in candidates.items():
+            try:
+                rates[name].append(_rate(batches, seconds / _ROUNDS))
+            except Exception as e:  # raised by the script's code
+                return {}, f"{name}: {type(e).__name__}: {e}"
+    return {name: statistics.median(values) for name, values in rates.items()}, ""
+
+
+def _rate(batches: Iterable[Any], seconds: float) -> float:
+    """Return samples per second, at least until the second batch or the end of the epoch."""
+    first = max(getattr(batches, "num_workers", 0), 1)
+    began = left = time.perf_counter()
+    samples = taken = 0
+    for batch in batches:
+        left = time.perf_counter()
+        taken += 1
+        if taken == first and taken < 2 * first and samples == 0:
+            began = left  # every worker has delivered its first batch
+            continue
+        if taken > first:
+            samples += count_samples(batch)
+        if samples and left - began >= seconds:
+            break
+    return samples / (left - began) if samples else 0.0
+
+
+def _smallest(made: Made, found: Explained, changes: list[Change]) -> Change:
+    """Return the smallest change that helps."""
+    helpful = next((change for change in changes if (change.factor or 0) >= _HELPS), None)
+    if not made.ours and not found.reasons and found.engine != TORCHS_OWN:
+        line = f"{made.at}: make it with gpupipe.DataLoader, with the same arguments"
+        ratio = found.ratio
+        if ratio is None:
+            return Change(line)
+        if ratio >= _HELPS:
+            return Change(line, ratio)
+        if helpful is not None and ratio * (helpful.factor or 0) >= _HELPS:
+            return Change(f"{line} and {helpful.text}", ratio * (helpful.factor or 0))
+        return Change("nothing: torch's own loader is as fast with these arguments")
+    if helpful is not None:
+        return helpful
+    if found.reasons:
+        return Change(f"{made.at}: {ADVICE[found.reasons[0].code]}")
+    return Change("nothing")

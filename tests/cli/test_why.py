@@ -1,0 +1,112 @@
+"""``gpupipe why``: what it says of a script's loaders, and that the script does not go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreter import Interpreter
+from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
+
+import gpupipe
+from gpupipe import datasets, transforms as T
+from gpupipe.why.explain import TORCHS_OWN, explain
+from gpupipe.why.watch import watching
+
+SCRIPT = """
+import atexit, sys
+from pathlib import Path
+import torch.utils.data as data
+import gpupipe
+from gpupipe import datasets, transforms as T
+
+class Numbers(data.IterableDataset):
+    def __iter__(self):
+        return iter(range(8))
+
+class Loader(data.DataLoader):
+    pass
+
+if __name__ == "__main__":
+    print("the script's", sys.argv[1:])
+    photos = datasets.ImageFolder(sys.argv[1], T.Compose([T.Resize((16, 16)), T.ToTensor()]))
+    train = gpupipe.DataLoader(photos, batch_size=8, shuffle=True, device="cpu")
+    stream = Loader(Numbers(), batch_size=2)
+    atexit.register(Path("ended").touch)
+    try:
+        for batch in stream:
+            Path("trained").touch()
+    except BaseException:
+        Path("caught").touch()
+    finally:
+        Path("saved").touch()
+"""
+COMMAND = "from gpupipe.cli import main\nmain()\n"
+
+
+def test_a_script_runs_up_to_its_loaders(
+    warm: Interpreter, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "command.py").write_text(COMMAND)
+    monkeypatch.chdir(tmp_path)
+    done = warm.run(tmp_path / "command.py", "why", "--seconds", 0, "train.py", photos, "--epochs", 90)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "loader 1: train.py:18, gpupipe.DataLoader, batches of 8, 0 workers" in said
+    assert "ImageFolder, 36 samples engine dali" in said
+    assert "loader 2: train.py:19, torch's DataLoader, batches of 2" in said
+    assert "[stream]; see docs/warnings.md#stream" in said and "change train.py:19: use a dataset with" in said
+    assert "stopped at train.py:22" in said
+    assert "--epochs" not in done.stdout and "'--epochs', '90'" in done.stderr
+    assert not [name for name in ("trained", "caught", "saved", "ended") if (tmp_path / name).exists()]
+
+
+def test_a_script_that_fails_before_its_loaders(warm: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise ValueError('--data is missing')")
+    (tmp_path / "command.py").write_text(COMMAND)
+    done = warm.run(tmp_path / "command.py", "why", tmp_path / "train.py")
+    assert done.returncode == 2 and "ValueError: --data is missing" in done.stderr
+    assert "train.py ended with ValueError before it made a DataLoader" in done.stderr
+
+
+class Own(Dataset[Any]):
+    def __init__(self, images: Any, transform: Any):
+        self.images, self.transform = images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.images[index]), index
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield from range(10)
+
+
+def test_loaders_are_noted_and_explained() -> None:
+    images = datasets.Arrays(np.zeros((8, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    with watching(lambda: None) as watched:
+        gpupipe.DataLoader(images, 2, device="cpu")
+        TorchLoader(Endless(), batch_size=2)
+        first = TorchLoader(range(4), num_workers=1, in_order=False)  # type: ignore[arg-type]
+        next(iter(first))
+        TorchLoader(range(4))  # type: ignore[arg-type]
+    assert [made.ours for made in watched.made] == [True, False, False]
+    assert watched.made[2].arguments["in_order"] is False and watched.reached
+    native, stream, plain = (explain(made, seconds=0) for made in watched.made)
+    assert native.engine == "dali" and not native.reasons and str(native.change) == "nothing"
+    assert stream.engine == TORCHS_OWN and [reason.code for reason in stream.reasons] == ["stream"]
+    assert "in-order" in [reason.code for reason in plain.reasons] and plain.ratio is None
+
+
+def test_an_option_that_costs_dali_is_measured() -> None:
+    images = datasets.Arrays(np.zeros((64, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    with watching(lambda: None) as watched:
+        gpupipe.DataLoader(images, 8, device="cpu", num_workers=1)
+    found = explain(watched.made[0], seconds=0.05)
+    assert found.rates is not None and set(found.rates) == {"gpupipe", "reference"} and found.ratio is not None
