@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from ..engines.base import EngineConfig
 from ..errors import ConfigError
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
-from ..reading.kept import CacheKind
+from ..reading.elsewhere import Decoders
+from ..reading.kept import CacheKind, check_cache
 from ..samplers import Sampler
 from ..types import Shard, check_integer
 
@@ -68,6 +69,7 @@ class Arguments:
     max_bad: float | int | None = None
     cache: CacheKind | None = None
     cache_bytes: int | None = None
+    decoders: Decoders | None = None
     scaled: bool = False
     epoch_length: int | None = None
     infinite: bool = False
@@ -101,7 +103,7 @@ class Arguments:
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
-        self._check_cache()
+        self._check_decoding()
         for name in ("scaled", "infinite"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -110,18 +112,12 @@ class Arguments:
             if self.infinite:
                 raise ConfigError(f"epoch_length={self.epoch_length} and infinite=True exclude each other")
 
-    def _check_cache(self) -> None:
-        if self.cache is not None and self.cache not in get_args(CacheKind):
-            raise ConfigError(f'cache must be "ram", "disk" or None, not {self.cache!r}')
-        if self.cache is None and self.cache_bytes is not None:
-            raise ConfigError(
-                f'cache_bytes={self.cache_bytes!r} without cache: add cache="ram" or cache="disk", '
-                "which says where decoded images are kept, or leave cache_bytes out"
-            )
-        if self.cache == "disk" and self.cache_bytes is None:
-            raise ConfigError('cache="disk" needs cache_bytes, the number of bytes of decoded images that it may hold')
+    def _check_decoding(self) -> None:
+        check_cache(self.cache, self.cache_bytes)
         if self.cache_bytes is not None:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
+        if self.decoders is not None and not isinstance(self.decoders, Decoders):
+            raise ConfigError(f"decoders must be gpupipe.integrations.ray.Decoders(...) or None, not {self.decoders!r}")
 
     @property
     def schedule(self) -> dict[str, Any]:

@@ -23,7 +23,12 @@ def host_buffer(nbytes: int, *, pinned: bool = False) -> Tensor:
 
 def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
     """Return consecutive arrays u8[...] in a buffer u8[N]."""
-    flat, views, at = buffer.numpy(), [], 0
+    return views_of_array(buffer.numpy(), shapes)
+
+
+def views_of_array(flat: U8, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
+    """Return consecutive arrays u8[...] in an array u8[N]."""
+    views, at = [], 0
     for shape in shapes:
         size = int(np.prod(shape))
         views.append(flat[at : at + size].reshape(shape))

@@ -52,8 +52,7 @@ def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> 
     if dataset.codings is None or turns is None:  # Pillow decodes unknown codings
         return Feed("pixels")
     _, codings = dataset.codings
-    # The cache holds Pillow's pixels. Bad samples have no coding.
-    own = [setup.cache is None and decodes(coding) for coding in codings if coding.format]
+    own = [not setup.all_pixels and decodes(coding) for coding in codings if coding.format]  # bad samples have none
     handed = scaled or not all(own) or len(codings) >= _CODES
     if handed and not any(own):
         return Feed("pixels")

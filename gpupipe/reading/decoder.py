@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import PIL
+from PIL import features
+
 from ..codecs.decode import Media
 from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture, size_of
 from ..types import Plan
 from .sample import changed
+
+
+def pillow_version() -> str:
+    """Return the versions of Pillow and of its JPEG decoder."""
+    turbo = features.version_feature("libjpeg_turbo")
+    return f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else "")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..sources.remote.block_cache import BlockCache, bytes_kept
 from ..sources.storage import look_closely
+from ..types import check_integer
 from .decoder import Decoder, Part, Wanted
 
 U8 = npt.NDArray[np.uint8]
@@ -39,6 +40,21 @@ Name = tuple[bytes, int]
 _SHM = "/dev/shm"
 _UNUSED = 24 * 3600.0
 """Seconds after which unused images may be evicted."""
+
+
+def check_cache(cache: Any, cache_bytes: Any) -> None:
+    """Raise :class:`ConfigError` for arguments ``cache`` and ``cache_bytes`` that are wrong by themselves."""
+    if cache is not None and cache not in get_args(CacheKind):
+        raise ConfigError(f'cache must be "ram", "disk" or None, not {cache!r}')
+    if cache is None and cache_bytes is not None:
+        raise ConfigError(
+            f'cache_bytes={cache_bytes!r} without cache: add cache="ram" or cache="disk", '
+            "which says where decoded images are kept, or leave cache_bytes out"
+        )
+    if cache == "disk" and cache_bytes is None:
+        raise ConfigError('cache="disk" needs cache_bytes, the number of bytes of decoded images that it may hold')
+    if cache_bytes is not None:
+        check_integer(cache_bytes, "cache_bytes", 1)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Cached decoded images, passed on by the thread that read them while they are in its cache."""
+"""Images that a cache or other processes decoded, passed on by the thread that has them in its processor's cache."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Part:
 
 
 class KeptImageReader(AheadReader[_Part]):
-    """Reads images from a setup's ``cache``, or decodes and stores them, limited to the window of a first crop.
+    """Takes images from a setup's ``cache`` or ``decoders``, limited to the window of a first crop.
 
     Each thread takes one image of a plan after another. Nothing passes between threads, and reading needs memory for
     one image per thread only.
@@ -61,7 +61,6 @@ class KeptImageReader(AheadReader[_Part]):
     def __init__(self, setup: Setup, taker: Callable[[int, Sequence[Op]], ImageTaker]):
         # One batch less than other readers, because these batches are finished.
         super().__init__(setup.threads, max(setup.prefetch_factor - 1, 1), "gpupipe-images")
-        assert setup.cache is not None
         self._dataset, self._take, self._taker = setup.dataset, Take.of_setup(setup), taker
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[_Part]:
@@ -69,6 +68,7 @@ class KeptImageReader(AheadReader[_Part]):
         if bad:
             return Pending(plan, bad=tuple(bad))
         batch, rows = self._take.batch(plan), iter(range(len(plan)))
+        batch.start()
         taker = self._taker(len(plan), batch.ops_left())
         futures = [pool.submit(self._part, plan, rows, batch, taker) for _ in range(min(self.threads, len(plan)))]
         return Pending(plan, futures, owner=taker)

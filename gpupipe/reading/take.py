@@ -3,19 +3,17 @@
 All code that needs the pixels of a sample uses this: threads that read for DALI, worker processes of the reference
 engine, the reference itself, and the retry of a batch that DALI failed on. Images in files come through a chain of
 decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window, and
-:class:`~.decoder.Whole` decodes a file.
+:class:`~.decoder.Whole` decodes a file. :class:`~.elsewhere.Elsewhere` lets other processes do that for a whole plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import PIL
-from PIL import features
 
 from ..codecs.decode import Media
 from ..codecs.files import Undecodable
@@ -24,7 +22,8 @@ from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
-from .decoder import Decoder, Part, Wanted, Whole
+from .decoder import Decoder, Part, Wanted, Whole, pillow_version
+from .elsewhere import Asked, Elsewhere
 from .kept import DecodedCache, Kept
 from .sample import OwnNumbers
 from .smaller import Smaller
@@ -50,7 +49,7 @@ class Taken(NamedTuple):
     """Values that user code returned besides the images."""
     numbers: OwnNumbers | None = None
     decoded: bool = True
-    """``False`` if the pixels came from a cache."""
+    """``False`` if the pixels came from a cache or from another process."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ class Take:
     dataset: Dataset
     decoder: Decoder
     smaller: Smaller | None = None
+    elsewhere: Elsewhere | None = None
 
     @classmethod
     def of(
@@ -86,7 +86,10 @@ class Take:
 
     @classmethod
     def of_setup(cls, setup: Setup) -> Take:
-        return cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled)
+        take = cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled)
+        if setup.decoders is None:
+            return take
+        return replace(take, elsewhere=Elsewhere(setup.decoders, take, setup.dataset))
 
     def batch(self, plan: Plan, encoded: Sequence[bytes | Undecodable] | None = None) -> TakeBatch:
         """Return a reader for the samples of a plan.
@@ -102,7 +105,7 @@ class Take:
         Neighbors in a container are read together, and a network answers many requests at a time.
         """
         dataset = self.dataset
-        if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept):
+        if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept) or self.elsewhere:
             return None
         if isinstance(self.decoder, Sliced) and self.decoder.cuts.in_parts:
             return None
@@ -130,6 +133,12 @@ class TakeBatch:
         """u8[B]: :attr:`Taken.done` for each image in a file."""
         if take.smaller is not None:
             self.done[self.factors > 1] = take.smaller.done
+        self._asked: Asked | None = None
+
+    def start(self) -> None:
+        """Request the images from other processes, if these decode. Rows then wait for them."""
+        if self._take.elsewhere is not None:
+            self._asked = self._take.elsewhere.ask(self._plan, self.sizes(), int(self.done.max(initial=0)))
 
     def sizes(self) -> I32:
         """Return i32[B, 2], height and width of each image in a file when it is taken."""
@@ -182,6 +191,15 @@ class TakeBatch:
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
+        found = self._asked(row) if self._asked is not None and media is None else None
+        if isinstance(found, np.ndarray):
+            return Taken([found], int(self.done[row]), decoded=False)
+        taken = self._image(row, media)
+        if found is not None and self._asked is not None:
+            self._asked.disagreed(self._take.dataset.describe(int(self._plan.indices[row])), found)
+        return taken
+
+    def _image(self, row: int, media: Media | None) -> Taken:
         smaller, factor = self._take.smaller, int(self.factors[row])
         wanted = Wanted(self._plan, row, None if self._boxes is None else self._boxes[row], factor, media)
         part = self._take.decoder(wanted)
@@ -197,8 +215,7 @@ def decoder_name(dataset: Dataset) -> str:
     """Return name and version of the decoder for samples of a dataset."""
     if dataset.kind == "clips":
         return pyav_version()
-    turbo = features.version_feature("libjpeg_turbo")
-    return f"Pillow {PIL.__version__}" + (f", libjpeg-turbo {turbo}" if turbo else "")
+    return pillow_version()
 
 
 def _window(part: Part, wanted: Wanted) -> Picture:

@@ -3,7 +3,7 @@
 | samples | decoded by | batches made by |
 |---|---|---|
 | clips that are only cropped, resized, flipped and normalized, on a CPU | PyAV | the thread that decoded a frame |
-| images cached by ``cache=``, on a CPU | Pillow, once | the thread that read an image |
+| images of ``cache=`` or ``decoders=``, on a CPU | Pillow | the thread that got an image |
 | images in memory, on a CPU | not needed | the thread that looks them up |
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |

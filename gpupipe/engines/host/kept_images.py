@@ -1,4 +1,4 @@
-"""Cached decoded images on the CPU: the thread that read one applies all ops to it."""
+"""Images that a cache or other processes decoded, on the CPU: the thread that has one applies all ops to it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class KeptImages:
 
     @classmethod
     def of(cls, setup: Setup) -> KeptImages | None:
-        """Return ``None`` unless decoded images are cached, for the CPU, and no op is a function of the script."""
-        if setup.cuda or setup.cache is None or any(map(_has_function, setup.pipeline.skeleton)):
+        """Return ``None`` unless a cache or other processes decode, the device is the CPU, and no op is user code."""
+        if setup.cuda or not setup.all_pixels or any(map(_has_function, setup.pipeline.skeleton)):
             return None
         return cls(setup)
 

@@ -60,6 +60,7 @@ class Decode:
         by_hand: dict[int, ByHand] = {}
         numbers: list[Any] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
+        batch.start()
         with fetching(dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 make: Any = dataset.by_hand if index in plan.by_hand else partial(_row, batch, row)
