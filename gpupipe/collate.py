@@ -1,4 +1,4 @@
-"""Functions for ``DataLoader(collate_fn=...)``: batches of images of different sizes, as detection models take them."""
+"""Functions for ``DataLoader(collate_fn=...)``: batches of images of different sizes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from .errors import ConfigError
 
-__all__ = ["Padded", "PaddedImages", "as_lists"]
+__all__ = ["Padded", "PaddedImages", "Patches", "as_lists"]
 
 
 def as_lists(samples: Sequence[Any]) -> tuple[list[Any], ...]:
@@ -76,3 +77,54 @@ class Padded:
             batch[row, :, :height, :width] = image
             mask[row, :height, :width] = False
         return PaddedImages(batch, mask), *rest
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Cut images into patches and pad these sequences to the longest one, as timm's NaFlex models take them.
+
+    The result is ``({"patches", "patch_coord", "patch_valid"}, ...)``: patches [B, L, P * P * C] with channels last,
+    their rows and columns i64[B, L, 2], and bool[B, L], whether a patch is real. Everything else is collated by torch's
+    ``default_collate``. Heights and widths of images must be multiples of ``patch_size``, as
+    :class:`~gpupipe.transforms.ResizeToPatches` makes them.
+
+    Args:
+        patch_size: P, edge of a patch in pixels.
+
+    Raises:
+        ConfigError: ``patch_size`` is not a positive integer, or an image is not made of whole patches.
+
+    >>> batch, labels = Patches(16)([(torch.ones(3, 32, 48), 0), (torch.ones(3, 32, 32), 1)])
+    >>> batch["patches"].shape, batch["patch_valid"].sum(1).tolist(), labels.tolist()
+    (torch.Size([2, 6, 768]), [6, 4], [0, 1])
+    """
+
+    patch_size: int
+
+    def __post_init__(self) -> None:
+        if type(self.patch_size) is not int or self.patch_size < 1:
+            raise ConfigError(f"Patches: patch_size must be a positive integer, not {self.patch_size!r}")
+
+    def __call__(self, samples: Sequence[Any]) -> tuple[Any, ...]:
+        parts = [_parts(sample) for sample in samples]
+        images, edge = [part[0] for part in parts], self.patch_size
+        for image in images:
+            if image.shape[-2] % edge or image.shape[-1] % edge:
+                size = f"{image.shape[-2]}x{image.shape[-1]}"
+                raise ConfigError(
+                    f"Patches: an image of {size} pixels is not made of patches of {edge}; resize with "
+                    f"transforms.ResizeToPatches({edge}, max_patches)"
+                )
+        grids = [(image.shape[-2] // edge, image.shape[-1] // edge) for image in images]
+        longest, channels = max(rows * columns for rows, columns in grids), images[0].shape[0]
+        patches = images[0].new_zeros((len(images), longest, edge * edge * channels))
+        coord = torch.zeros((len(images), longest, 2), dtype=torch.int64, device=patches.device)
+        valid = torch.zeros((len(images), longest), dtype=torch.bool, device=patches.device)
+        for row, (image, (rows, columns)) in enumerate(zip(images, grids, strict=True)):
+            count = rows * columns
+            cut = image.reshape(channels, rows, edge, columns, edge).permute(1, 3, 2, 4, 0)
+            patches[row, :count] = cut.reshape(count, -1)
+            coord[row, :count] = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).reshape(count, 2)
+            valid[row, :count] = True
+        found = {"patches": patches, "patch_coord": coord, "patch_valid": valid}
+        return found, *(default_collate([part[k] for part in parts]) for k in range(1, len(parts[0])))

@@ -90,6 +90,8 @@ class Plan:
     chosen: npt.NDArray[np.float64] | None = None
     """f64[B, K]: numbers that the script's own code chose when the samples were read; see
     :class:`gpupipe.transforms.chosen.Chosen`."""
+    batch_shape: tuple[int, int] | None = None
+    """Height and width that the images of this batch shall have, if the order of samples decides that."""
     images_per_sample: int = 1
     """With several images per sample, all arrays of the plan hold the first images of all samples, then the second
     ones, and so on."""

@@ -90,10 +90,10 @@ def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cur
         )
     now = sampler.epoch_of()
     order = sampler.ahead(session.seed, epoch, 0 if now is None else epoch - now)
-    slices = session.batching.slices(len(order))
-    if step >= len(slices):
-        raise IndexError(f"there is no step {step}: epochs have {len(slices)} steps, counted from 0")
-    cursor = Cursor(epoch, step * slices.global_batch)
+    batches = session.batching.countable(order)
+    if step >= len(batches):
+        raise IndexError(f"there is no step {step}: epochs have {len(batches)} steps, counted from 0")
+    cursor = Cursor(epoch, batches.delivered(step))
     return session.plans(order, cursor), cursor
 
 
@@ -118,6 +118,12 @@ class _First:
 
     def rest(self, start: int) -> Batches:
         return self  # the iterator goes on at the same batch, because none was delivered
+
+    def shape(self, step: int) -> tuple[int, int] | None:
+        return self.batches.shape(step)
+
+    def tail(self, step: int) -> int | None:
+        return self.batches.tail(step)
 
 
 class _Nowhere:

@@ -16,8 +16,9 @@ from ..datasets.dataset import Dataset
 from ..datasets.mixture import Mixture
 from ..errors import ConfigError
 from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
-from ..planning.batches import Batches, GivenBatches, Slices, StreamedSlices
+from ..planning.batches import Batches, Countable, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
+from ..planning.buckets import Bucketed
 from ..planning.mixtures import Mixed, blend_of
 from ..planning.order import Order, Sequential, Shuffle, Streamed
 from ..planning.schedules import ENDLESS, SamplerPlan, Stretched, Without
@@ -76,16 +77,25 @@ class Batching:
         :meth:`Batches.rest`."""
         batches: Batches
         if not isinstance(order, Streamed):
-            batches = self.slices(len(order))
+            batches = self.countable(order)
         elif self.given is None:
             batches = StreamedSlices(order, self.slices(0))
         else:
             batches = GivenBatches(order)
         return batches.rest(start)
 
+    def countable(self, order: Order) -> Countable:
+        """Divide an order of known length into batches."""
+        slices = self.slices(len(order))
+        return order.divided(slices) if isinstance(order, Bucketed) else slices
+
+    def any_epoch(self) -> Countable:
+        """Return batches of which every epoch has as many. Raises TypeError if the sampler has no length."""
+        return self.slices() if self.sampler.buckets is None else self.countable(self.sampler.buckets.order(0, 0))
+
     def __len__(self) -> int:
         """Batches of an epoch on this rank. Raises TypeError if the number is unknown before the epoch ends."""
-        return len(self.slices()) if self.given is None else len(self.given)
+        return len(self.any_epoch()) if self.given is None else len(self.given)
 
 
 def batching_of(a: Arguments, dataset: Dataset) -> Batching:
@@ -121,12 +131,43 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     shard = plan.shard or a.shard or Shard()
     if a.global_batch_size is not None:
         batch_size = share_of(a.global_batch_size, shard)
+    global_size = a.global_batch_size
     if isinstance(sampler, Sampler):
         sampler.check(batch_size)
+    if plan.buckets is not None and plan.buckets.batch is not None:
+        batch_size, global_size = _of_buckets(a, plan.buckets.batch, shard)
     scheduled = isinstance(sampler, Sampler) or isinstance(a.shuffle, BlockShuffle) or isinstance(dataset, Mixture)
     scheduled_by = {"shuffle": a.shuffle, "sampler": sampler} if scheduled else None
-    made = Batching(batch_size, drop_last, shard, plan, scheduled_by=scheduled_by, global_size=a.global_batch_size)
+    made = Batching(batch_size, drop_last, shard, plan, scheduled_by=scheduled_by, global_size=global_size)
+    if plan.buckets is not None:
+        plan = replace(plan, name=f"{plan.name}, global batches of {_shown(made, plan.buckets.batch)}")
     return replace(made, sampler=_stretched(a, plan, made.global_batch))
+
+
+def _shown(made: Batching, own: I64 | None) -> str:
+    if own is None:
+        return f"{made.global_batch:,}"
+    return f"{own.min():,} to {own.max():,} ({crc32(own.tobytes()):08x})"
+
+
+def _of_buckets(a: Arguments, batch: I64, shard: Shard) -> tuple[int, int]:
+    """Return the largest batch of a rank and of all ranks, for buckets with batch sizes of their own, i64[K]."""
+    most, ranks = int(batch.max()), shard.world_size
+    size = -(-most // ranks)
+    # Lightning makes a copy of a loader from its attributes, of which batch_size is one.
+    if a.global_batch_size is not None or a.batch_size not in (1, size):
+        raise ConfigError(
+            "max_tokens of the sampler decides the batch sizes; leave batch_size and global_batch_size out"
+        )
+    if batch.min() < ranks:
+        raise ConfigError(
+            f"max_tokens gives global batches of {batch.min()} to {most} samples, which leave some of {ranks} ranks "
+            "without any; use a larger max_tokens, which counts the tokens of all ranks"
+        )
+    uneven = batch[batch % ranks > 0]
+    if len(uneven):
+        warn_of_uneven(int(uneven[0]), shard)
+    return size, most
 
 
 def _plan_of(sampler: Any, dataset: Dataset, n: int | None) -> SamplerPlan:
@@ -145,13 +186,20 @@ def share_of(global_batch_size: int, shard: Shard) -> int:
         raise ConfigError(
             f"global_batch_size={global_batch_size} has no sample for some of {ranks} ranks; use at least {ranks}"
         )
-    if global_batch_size % ranks and shard.rank == 0:
+    if global_batch_size % ranks:
+        warn_of_uneven(global_batch_size, shard)
+    return most
+
+
+def warn_of_uneven(global_batch_size: int, shard: Shard) -> None:
+    """Warn on the first rank that the ranks' parts of a global batch differ by one sample."""
+    if shard.rank == 0:
+        most, ranks = -(-global_batch_size // shard.world_size), shard.world_size
         text = (
-            f"{ranks} ranks take {most - 1} or {most} of global_batch_size={global_batch_size} samples, and an average "
-            "over ranks weighs them alike"
+            f"{ranks} ranks take {most - 1} or {most} of the {global_batch_size} samples of a global batch, and an "
+            "average over ranks weighs them alike"
         )
         warn("some samples count more than others", [Reason(text, "uneven-ranks")])
-    return most
 
 
 def _stretched(a: Arguments, plan: SamplerPlan, global_batch: int) -> SamplerPlan:
@@ -159,6 +207,8 @@ def _stretched(a: Arguments, plan: SamplerPlan, global_batch: int) -> SamplerPla
     if a.epoch_length is None and not a.infinite:
         return plan
     option = "infinite=True" if a.infinite else f"epoch_length={a.epoch_length}"
+    if plan.buckets is not None:
+        raise ConfigError(f"{option} cannot divide an order in buckets; leave it out, or the sampler")
     if plan.ahead is None or plan.owner is not None:
         raise ConfigError(
             f"{option} needs an order that is a function of seed and epoch, which {plan.name} is not; pass shuffle=, "

@@ -18,7 +18,6 @@ from ..engines.base import Engine, Run
 from ..engines.mixing import mix
 from ..errors import BadSample, PipelineError, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
-from ..planning.batches import Slices, StreamedSlices
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
 from ..transforms.compose import Compose
@@ -374,10 +373,7 @@ class EpochIterator:
         Otherwise the number of samples that all ranks together have in it, in rank order: 0 if it is as large as the
         batches before it, -1 if these samples are not contiguous.
         """
-        batches = self._plans.batches if self._plans is not None else None
-        if not isinstance(batches, (Slices, StreamedSlices)) or batches.has(self._step + 1):
-            return None
-        return -1 if batches.strided else int(batches.window(self._step)[1]) % batches.global_batch
+        return None if self._plans is None else self._plans.batches.tail(self._step)
 
     def _count(self, plan: Plan | None, session: Source) -> list[BadSample]:
         """Count the samples missing from a batch, and the empty batches before it; ``None`` counts those after

@@ -55,9 +55,7 @@ class OwnSampler:
         return batching if batching.instead_of is None else batching.instead_of
 
     def __len__(self) -> int:
-        batches = self._batching.slices()
-        last = len(batches) - 1
-        return 0 if last < 0 else last * len(batches.take(0)[0]) + len(batches.take(last)[0])
+        return self._batching.any_epoch().samples
 
     def __iter__(self) -> Iterator[int]:
         if not self.for_batches:

@@ -40,6 +40,59 @@ class Batches(Protocol):
         fewer samples, or if no given batch ends there."""
         ...
 
+    def shape(self, step: int) -> tuple[int, int] | None:
+        """Return the (height, width) that the images of batch ``step`` shall have, if its order decides that."""
+        ...
+
+    def tail(self, step: int) -> int | None:
+        """Return ``None`` unless batch ``step`` is known to be the last one.
+
+        Otherwise return the number of samples that all ranks together have in it, in rank order: 0 if it is as large
+        as the batches before it, -1 if these samples are not contiguous.
+        """
+        ...
+
+
+class Countable(Batches, Protocol):
+    """Batches whose number is known."""
+
+    def __len__(self) -> int:
+        """Number of remaining batches, the same on every rank."""
+        ...
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of this rank in the remaining batches, with those that pad them."""
+        ...
+
+    def delivered(self, step: int) -> int:
+        """Return the number of samples of the epoch that are delivered before batch ``step``."""
+        ...
+
+
+def part_of(count: int, shard: Shard, *, whole: bool, strided: bool = False) -> tuple[range, int]:
+    """Divide a global batch of ``count`` samples.
+
+    All ranks need equally many samples, because collectives in the training step wait for every rank. So a short last
+    batch is divided into parts of the largest share, and those that lack samples are padded.
+
+    Args:
+        whole: whether the parts may differ by one sample instead, and none comes twice.
+        strided: whether a rank takes every ``world_size``-th sample.
+
+    Returns:
+        Numbers of the samples of this rank, and how many it needs.
+    """
+    rank, world = shard.rank, shard.world_size
+    share = -(-count // world)
+    if strided:
+        own = range(rank, count, world)
+    elif whole:
+        own = range(rank * count // world, (rank + 1) * count // world)
+    else:
+        own = range(rank * share, min((rank + 1) * share, count))
+    return own, len(own) if whole else share
+
 
 @dataclass(frozen=True)
 class Slices:
@@ -89,24 +142,28 @@ class Slices:
         if not self.has(step):
             raise IndexError(f"step {step} of {len(self)}")
         first, count = self.window(step).tolist()
-        rank, world = self.shard.rank, self.shard.world_size
-        # All ranks need equally many samples, because collectives in the training step wait for every rank. So a short
-        # last batch is divided into parts of the largest share, and those that lack samples are padded.
-        share = -(-count // world)
-        if self.strided:
-            own = range(rank, count, world)
-        elif count == self.given:
-            own = range(rank * count // world, (rank + 1) * count // world)
-        else:
-            own = range(rank * share, min((rank + 1) * share, count))
-        valid = len(own)
-        if count == self.given:
-            share = valid  # no sample of a whole batch comes twice
+        own, share = part_of(count, self.shard, whole=count == self.given, strided=self.strided)
         mine = first + own.start + own.step * np.arange(share, dtype=np.int64)
-        return mine % self.total if valid < share else mine, valid, first + count
+        return mine % self.total if len(own) < share else mine, len(own), first + count
 
     def rest(self, start: int) -> Slices:
         return replace(self, start=start)
+
+    @property
+    def samples(self) -> int:
+        last = len(self) - 1
+        return 0 if last < 0 else last * len(self.take(0)[0]) + len(self.take(last)[0])
+
+    def delivered(self, step: int) -> int:
+        return self.start + step * self.global_batch
+
+    def shape(self, step: int) -> None:
+        return None
+
+    def tail(self, step: int) -> int | None:
+        if self.has(step + 1):
+            return None
+        return -1 if self.strided else int(self.window(step)[1]) % self.global_batch
 
 
 @dataclass(frozen=True)
@@ -120,14 +177,6 @@ class StreamedSlices:
     @property
     def ranks(self) -> int:
         return self.slices.ranks
-
-    @property
-    def strided(self) -> bool:
-        return self.slices.strided
-
-    @property
-    def global_batch(self) -> int:
-        return self.slices.global_batch
 
     def _known(self, step: int) -> Slices:
         # Read up to the end of this batch and no further than the engine asked for.
@@ -150,6 +199,12 @@ class StreamedSlices:
                 "or start a new epoch with set_epoch()"
             )
         return replace(self, slices=self.slices.rest(start))
+
+    def shape(self, step: int) -> None:
+        return None
+
+    def tail(self, step: int) -> int | None:
+        return self._known(step + 1).tail(step)
 
 
 @dataclass(frozen=True)
@@ -187,3 +242,9 @@ class GivenBatches:
                 "batch sampler, or start a new epoch with set_epoch()"
             )
         return replace(self, first=number)
+
+    def shape(self, step: int) -> None:
+        return None
+
+    def tail(self, step: int) -> None:
+        return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,10 +17,10 @@ class Members:
     """Samples of every class.
 
     Args:
-        labels: i64[N], the class of each sample. Classes without samples do not count.
+        labels: int[N], the class of each sample. Classes without samples do not count.
     """
 
-    def __init__(self, labels: I64):
+    def __init__(self, labels: npt.NDArray[np.integer[Any]]):
         self._sorted = np.argsort(labels, kind="stable")
         starts = np.flatnonzero(np.diff(labels[self._sorted], prepend=labels[self._sorted[:1]] - 1))
         self._starts = starts

@@ -26,7 +26,9 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
 
     Raises :class:`PipelineError` if the resulting images differ in size and cannot be stacked.
     """
-    ops, images, mixing = pipeline.resolve(plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes, plan.chosen)
+    ops, images, mixing = pipeline.resolve(
+        plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes, plan.chosen, plan.batch_shape
+    )
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
@@ -113,6 +115,7 @@ class EpochPlan:
             )
         by_hand = frozenset(indices.tolist()) & self.by_hand if self.by_hand else frozenset[int]()
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand)
+        plan = replace(plan, batch_shape=self.batches.shape(step))
         plan = with_boxes(self.dataset, self.pipeline, plan)
         frames = frames_of(self.dataset, self.pipeline, plan)
         plan = plan if frames is None else replace(plan, frames=frames)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..rng import mix64
 from ..types import Shard
+from .buckets import Buckets
 from .order import Order
 
 I64 = npt.NDArray[np.int64]
@@ -49,6 +50,8 @@ class SamplerPlan:
     own epoch will have advanced); ``None`` if ``order`` runs user code, which would notice."""
     settings: Settings | None = field(default=None, repr=False)
     """What the script can change about the order during training."""
+    buckets: Buckets | None = field(default=None, repr=False)
+    """Division of the order into batches, if batches are not equal parts of it."""
 
     @classmethod
     def of(
@@ -58,10 +61,11 @@ class SamplerPlan:
         order: Callable[[int, int], Order],
         generator: Any = None,
         settings: Settings | None = None,
+        buckets: Buckets | None = None,
     ) -> SamplerPlan:
         """Make a plan from an order that is a function of seed and epoch and runs no user code."""
         ahead = lambda seed, epoch, _: order(seed, epoch)  # noqa: E731
-        return cls(name, length, order, generator=generator, ahead=ahead, settings=settings)
+        return cls(name, length, order, generator=generator, ahead=ahead, settings=settings, buckets=buckets)
 
     def epoch_of(self) -> int | None:
         """Return the epoch that is set on the sampler; ``None`` if it has none."""

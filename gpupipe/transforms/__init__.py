@@ -6,6 +6,7 @@ The package exports the names in each module's ``__all__``; everything else is i
 from . import (
     auto_augment,
     blur_noise,
+    bucket,
     color,
     containers,
     detection,
@@ -25,6 +26,7 @@ from . import (
 )
 from .auto_augment import *
 from .blur_noise import *
+from .bucket import *
 from .color import *
 from .compose import Compose
 from .containers import *
@@ -47,6 +49,7 @@ from .warp import *
 __all__ = ["Compose", "Transform"]
 __all__ += auto_augment.__all__
 __all__ += blur_noise.__all__
+__all__ += bucket.__all__
 __all__ += color.__all__
 __all__ += containers.__all__
 __all__ += detection.__all__

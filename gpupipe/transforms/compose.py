@@ -25,6 +25,8 @@ MemoryFormat = Literal["contiguous_format", "channels_last"]
 
 # Wide, tall, large, tiny and odd sizes, so that everything that depends on the size differs between them.
 _PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
+_SHAPE = (64, 48)
+"""Shape of a batch while properties of a pipeline are looked at."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Compose:
         sizes: npt.NDArray[np.integer],
         boxes: BatchBoxes | None = None,
         chosen: F64 | None = None,
+        batch_shape: tuple[int, int] | None = None,
     ) -> Resolved:
         """Resolve all transforms for a batch.
 
@@ -106,8 +109,10 @@ class Compose:
             sizes: int[B, 2], height and width of the decoded images.
             boxes: boxes of the images; required if :attr:`draws_by_boxes`.
             chosen: f64[B, K], numbers that the script's own code chose.
+            batch_shape: height and width that the order of samples gives the images.
         """
-        return self.resolve_with(lambda key, draws: uniforms(seed, epoch, key, keys, draws), sizes, boxes, chosen)
+        draw = lambda key, draws: uniforms(seed, epoch, key, keys, draws)  # noqa: E731
+        return self.resolve_with(draw, sizes, boxes, chosen, batch_shape)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
         """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
@@ -150,10 +155,11 @@ class Compose:
         sizes: npt.NDArray[np.integer],
         boxes: BatchBoxes | None = None,
         chosen: F64 | None = None,
+        batch_shape: tuple[int, int] | None = None,
     ) -> Resolved:
         """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
         known = boxes if self.draws_by_boxes else None
-        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, chosen=chosen)
+        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, chosen=chosen, batch_shape=batch_shape)
         ops: list[Op] = []
         mixing: list[Mixing] = []
         on_batch = on_objects = None
@@ -211,7 +217,8 @@ class Compose:
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images
             try:
-                return self.resolve_with(_probing, sizes * scale, _some_boxes(sizes * scale))
+                shape = _SHAPE[0] * scale, _SHAPE[1] * scale
+                return self.resolve_with(_probing, sizes * scale, _some_boxes(sizes * scale), batch_shape=shape)
             except PipelineError:
                 if scale == 4096:
                     raise
@@ -221,7 +228,7 @@ class Compose:
         """Return whether images of one size (height, width) may come out in different sizes."""
         sizes = np.tile(np.array([size], np.int64), (3 * len(_PROBE), 1))
         try:
-            found = self.resolve_with(_probing, sizes, _some_boxes(sizes)).images
+            found = self.resolve_with(_probing, sizes, _some_boxes(sizes), batch_shape=_SHAPE).images
         except PipelineError:  # the first batch will raise it
             return False
         return any(len(np.unique(view.sizes, axis=0)) > 1 for view in found.views or (found,))

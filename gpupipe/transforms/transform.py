@@ -33,6 +33,8 @@ class Images:
     """Properties of each view if the images were split into several views. The fields above then mean nothing."""
     boxes: BatchBoxes | None = None
     """Boxes of the images, if a transform of the pipeline draws by them."""
+    batch_shape: tuple[int, int] | None = None
+    """See :attr:`gpupipe.types.Plan.batch_shape`."""
 
     def sized(self, height: I64, width: I64) -> Images:
         return replace(self, sizes=np.stack([height, width], axis=1))

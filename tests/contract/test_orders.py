@@ -15,7 +15,7 @@ from support import ENGINES, identical, images_of, same, seen, write_photos
 from gpupipe import DataLoader, SampleError, Shard, samplers, transforms as T
 from gpupipe.datasets import Arrays, Columns, Dataset, ImageFolder, Mixture, WebDataset
 
-PHOTOS = 12
+PHOTOS = 20
 BATCH = 6
 
 
@@ -63,13 +63,22 @@ def _of(files: tuple[Path, Path], sampler: Any) -> dict[str, Any]:
     return {"dataset": ImageFolder(files[0], transform=_transform()), "sampler": sampler}
 
 
+def _shaped(files: tuple[Path, Path], sampler: Any) -> dict[str, Any]:
+    transform = T.Compose([T.ResizeToBucket(crop="random"), T.RandomHorizontalFlip(), T.ToTensor()])
+    return {"dataset": ImageFolder(files[0], transform=transform), "sampler": sampler}
+
+
+_SIZES = [(20, 40)] * 11 + [(40, 20)] * 9
+
 SCHEMES: dict[str, Callable[[tuple[Path, Path]], dict[str, Any]]] = {
     "mixture": _mixture,
     "mixture with names": _named,
     "repeated": lambda files: _of(files, samplers.RepeatedAugmentation(3, num_samples=20)),
     "weighted": lambda files: _of(files, samplers.Weighted(lambda epoch: np.arange(PHOTOS) + epoch + 1, 20)),
-    "balanced": lambda files: _of(files, samplers.ClassBalanced([0] * 8 + [1] * 3 + [2], num_samples=20)),
-    "class batches": lambda files: _of(files, samplers.ClassBatches(3, 1, [0] * 6 + [1] * 3 + [2] * 2 + [3], 24)),
+    "balanced": lambda files: _of(files, samplers.ClassBalanced([0] * 16 + [1] * 3 + [2], num_samples=20)),
+    "class batches": lambda files: _of(files, samplers.ClassBatches(3, 1, [0] * 14 + [1] * 3 + [2] * 2 + [3], 24)),
+    "aspect ratios": lambda files: _shaped(files, samplers.AspectRatioBuckets([(16, 24), (24, 16)], sizes=_SIZES)),
+    "shapes in turn": lambda files: _shaped(files, samplers.RandomShapes([(16, 16), (24, 20)])),
 }
 
 

@@ -1,14 +1,7 @@
-"""Samplers whose orders are functions of seed and epoch: pass one as ``DataLoader(dataset, sampler=...)``.
-
-The loader divides these orders into ranks, resumes them at any step and finds the samples of any step, as with
-``shuffle=True``. They need a dataset of gpupipe or one that gpupipe runs itself; torch's own loader does not take them.
-
-A sample that an epoch has several times draws other numbers each time.
-"""
+"""Samplers by weight and class, and repeated augmentation."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,33 +10,18 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ConfigError, StateError
-from .planning.classes import ClassBlocks, InTurn, Members
-from .planning.order import Order, checked_weights, weighted
-from .planning.repeats import Repeats
-from .planning.schedules import SamplerPlan
-from .types import check_integer
+from ..errors import ConfigError, StateError
+from ..planning.classes import ClassBlocks, InTurn, Members
+from ..planning.order import Order, checked_weights, weighted
+from ..planning.repeats import Repeats
+from ..planning.schedules import SamplerPlan
+from ..types import check_integer
+from .sampler import Sampler
 
 if TYPE_CHECKING:
-    from .datasets.dataset import Dataset
-
-__all__ = ["ClassBalanced", "ClassBatches", "RepeatedAugmentation", "Sampler", "Weighted"]
+    from ..datasets.dataset import Dataset
 
 F64 = npt.NDArray[np.float64]
-
-
-class Sampler(ABC):
-    """Base class of the samplers of this module.
-
-    ``loader.sampler`` is another object, which yields the indices of this rank.
-    """
-
-    @abstractmethod
-    def plan(self, dataset: Dataset) -> SamplerPlan:
-        """Return the orders of all epochs. Raises :class:`ConfigError` if the dataset does not fit."""
-
-    def check(self, batch_size: int) -> None:  # noqa: B027, most samplers fit every batch size
-        """Raise :class:`ConfigError` if the samples in a batch of one rank do not fit."""
 
 
 class RepeatedAugmentation(Sampler):
