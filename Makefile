@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick pytest scripts lint bench gpu clean
+.PHONY: help demo test quick pytest scripts lint bench docs gpu clean
 
 help:  ## show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -78,6 +78,13 @@ bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/interrupts.py
 	$(BIN)/python benchmarks/figures.py
+
+docs: $(VENV)/.docs  ## build the site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f docs/site/mkdocs.yml
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[docs]'
+	@touch $@
 
 # A torch for CUDA 12 may need DALI for CUDA 12; its nvJPEG decodes no windows with Pillow's upsampling.
 CUDA ?= 13

@@ -34,6 +34,7 @@ PAGES = {
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
+    "docs/tutorial.md": ("tutorial",),
 }
 """Texts for the pages, by the names of the marks around them."""
 
@@ -592,6 +593,22 @@ def headline() -> str:
     return "\n\n".join([*intro, table(["gpupipe on DALI", "compared with", "speed ratio"], rows), " ".join(notes)])
 
 
+def tutorial() -> str:
+    """What each change of the tutorial gains."""
+    if not (result := load("tutorial_cpu")):
+        return ""
+    files, settings = result["files"], result["settings"]
+    rows = [
+        [title, f"{step['median_images_per_second']:.0f}", ratio(step["ratio"])]
+        for title, step in result["steps"].items()
+    ]
+    text = (
+        f"{files['files']} photographs of {files['mean_megapixels']:.2f} megapixels on average, median and range of "
+        f"{settings['rounds']} rounds ({machine(result)}):\n\n"
+    )
+    return text + table(["change", "images/s", "relative to torch's loader"], rows)
+
+
 def written(page: str, names: tuple[str, ...]) -> str:
     """Replace the text between the marks of a page."""
     make = {
@@ -608,6 +625,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "faults": faults,
         "frameworks": frameworks,
         "costs": costs,
+        "tutorial": tutorial,
     }
     for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"

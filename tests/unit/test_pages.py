@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 import gpupipe
 from gpupipe.cli import app
+from gpupipe.reasons import ADVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for pattern in ("*.md", "docs/*.md", "gpupipe/*.md", "benchmarks/*.md", "tests/scripts/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "gpupipe/*.md", "benchmarks/*.md", "tests/scripts/*.md")
     for page in sorted(ROOT.glob(pattern))
 )
 ROOMS = ("gpupipe", "pipelines", "tests", "benchmarks", "examples")
@@ -121,6 +124,39 @@ def test_every_page_can_be_found() -> None:
             links = re.findall(r"\]\((?!https?:)([^)#\s]+\.md)", page.read_text())
             waiting += [(page.parent / link).resolve() for link in links]
     assert {ROOT / page for page in PAGES} - seen == set()
+
+
+def site(name: str) -> Any:
+    """A module of docs/site."""
+    spec = importlib.util.spec_from_file_location(f"gpupipe_site_{name}", ROOT / f"docs/site/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_every_page_and_no_other() -> None:
+    """Without building it; ``make docs`` does, and fails on any warning."""
+    hooks = site("hooks")
+    config = (ROOT / "docs/site/mkdocs.yml").read_text()
+    named = set(re.findall(r"^ +- .*: ([\w/]+\.md)$", config.partition("\nnav:")[2], re.MULTILINE))
+    made = {"gallery.md", "messages.md"}
+    assert {f"docs/{page}" for page in named} <= {*PAGES, "docs/index.md", *(f"docs/{page}" for page in made)}
+    text = "[a](../README.md#limits) ![b](../x.png) [c](machines.md) [d](../gpupipe/rng.py)\n```\n[e](../a.md)\n```\n"
+    known = {"README.md": "index.md", "docs/machines.md": "machines.md"}
+    assert hooks.relinked(text, "docs/start.md", "start.md", known) == (
+        "[a](index.md#limits) ![b](images/x.png) [c](machines.md) d\n```\n[e](../a.md)\n```\n"
+    )
+    assert hooks.expanded([{"A": "a.md"}, {"B": "b/"}], ["a.md", "b/c.md", "d.md"]) == [
+        {"A": "a.md"}, {"B": ["b/c.md"]}, {"More": ["d.md"]},
+    ]  # fmt: skip
+
+
+def test_every_message_is_on_a_page_of_the_site() -> None:
+    (page,) = site("messages").pages().values()
+    assert page.count("\n- `") > 300
+    assert "] is not a code" not in page
+    assert all(f"[{code}](warnings.md#{code})" in page for code in ADVICE)
 
 
 def test_what_is_wrong_on_a_page_is_seen() -> None:
