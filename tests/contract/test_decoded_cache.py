@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator
@@ -314,6 +315,19 @@ def test_memory_is_chosen(root: Path, folders: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(system, "shm_free", lambda: 100_000)
     shutil.rmtree(folders["ram"])
     assert "of 50.0 kB in memory" in chosen()
+
+
+def test_a_smaller_dataset_is_kept_beside_a_larger_one(root: Path, folders: Any, tmp_path: Path) -> None:
+    file = photo(root, 0)
+    few = tmp_path / "few" / "a"
+    few.mkdir(parents=True)
+    shutil.copyfile(file, few / file.name)
+    with DataLoader(ImageFolder(root, EVAL), batch_size=5, device="cpu", engine="torch", cache="ram") as many:
+        list(many)
+        before = re.findall(r"cache: (\d+) decoded images", repr(many))
+        with DataLoader(ImageFolder(few.parent, EVAL), device="cpu", engine="torch", cache="ram") as one:
+            list(one)
+            assert re.findall(r"cache: (\d+) decoded images", repr(one)) == [str(int(before[0]) + 1)]
 
 
 def test_an_image_of_another_size_is_named(make: Callable[..., DataLoader], root: Path) -> None:

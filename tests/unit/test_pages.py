@@ -66,7 +66,8 @@ def unknown_commands(text: str) -> list[str]:
     for line in code:
         if call := re.match(r"(?:python -m )?gpupipe (\w+)(.*)", line):
             options = {name for it in getattr(commands.get(call[1]), "params", ()) for name in it.opts}
-            given = set(re.findall(r"(?<=\s)--[\w-]+", call[2].partition("#")[0]))
+            own = re.split(r"\.py\s", call[2].partition("#")[0])[0]  # what follows a script are its own arguments
+            given = set(re.findall(r"(?<=\s)--[\w-]+", own))
             found += [line] if call[1] not in commands or given - options - {"--help"} else []
         if target := re.match(r"make (\w+)", line):
             rule = re.compile(rf"^{target[1]}:", re.MULTILINE)
