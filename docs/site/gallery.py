@@ -60,7 +60,7 @@ def images(expression: str) -> list[object]:
     from gpupipe import transforms as T
     from gpupipe.testing.photos import photograph
 
-    pixels = torch.from_numpy(photograph(SIDE, SIDE, 5)).permute(2, 0, 1)
+    pixels = torch.from_numpy(photograph(SIDE, SIDE, 19, kind=5)).permute(2, 0, 1)
     made = eval(expression, dict(vars(T)))  # an expression of GROUPS
     steps = [T.ToDtype(torch.float32, scale=True), made] if expression in GROUPS["After ToTensor"] else [made]
     batch = gpupipe.augment(pixels.expand(DRAWS, -1, -1, -1).contiguous(), steps, seed=3, step=0)

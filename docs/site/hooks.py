@@ -151,6 +151,7 @@ def on_files(files: Any, config: Any) -> Any:
     def add(name: str, content: str | bytes) -> None:
         files.append(File.generated(config, name, content=content))
 
+    add("style.css", (SITE / "style.css").read_text(encoding="utf-8"))
     for source, page in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         add(page, text)
@@ -167,5 +168,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     here = page.file.src_uri
-    source = {there: source for source, there in pages().items()}.get(here, f"docs/{here}")
-    return relinked(markdown, source, here, pages(), config.repo_url)
+    known = pages()
+    source = {there: source for source, there in known.items()}.get(here)
+    # Generated pages link pages of the site.
+    return markdown if source is None else relinked(markdown, source, here, known, config.repo_url)
