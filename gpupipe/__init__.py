@@ -74,7 +74,13 @@ def _show(loader: Any, step: Any, path: Any, most: int) -> Any:
     return show(loader, step, path, most)
 
 
-provided.one_sample, provided.show = _one_sample, _show
+def _lock(session: Any, path: Any, steps: int) -> None:
+    from .lock.differences import lock
+
+    lock(session, path, steps, __version__)
+
+
+provided.one_sample, provided.show, provided.lock = _one_sample, _show, _lock
 
 
 def __getattr__(name: str) -> Any:

@@ -308,6 +308,19 @@ def replay(
 
 
 @_command
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="Lock file that loader.lock() wrote.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Lock file of another run, version or machine.")],
+    most: Annotated[int, typer.Option(min=1, help="Differences of each kind to print.")] = 20,
+) -> int:
+    """Compare what two runs read: samples, order, draws and pixels. Exits with 1 if they differ in more than
+    versions."""
+    from .commands.diff import run
+
+    return run(before, after, most=most)
+
+
+@_command
 def bench(
     pipeline: PipelineName,
     folder: Folder,

@@ -13,5 +13,7 @@ def _nothing(*arguments: Any) -> Any:
 
 one_sample: Callable[[Any, int], Any] = _nothing
 """Return one sample of a dataset, with its image transformed by the reference engine."""
+lock: Callable[[Any, Any, int], None] = _nothing
+"""Pin what a loader reads; see :meth:`gpupipe.DataLoader.lock`."""
 show: Callable[[Any, Any, Any, int], Path] = _nothing
 """Write a page about a step of a loader; see :meth:`gpupipe.DataLoader.show`."""

@@ -12,7 +12,8 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from .. import provided
 from ..engines.torch.torchs_loader import CollateOfLoader
-from ..types import Plan, Shard
+from ..errors import ConfigError
+from ..types import Plan, Shard, check_integer
 from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .agreement import gathered
 from .arguments import NAMES, Arguments, taken_as
@@ -268,6 +269,28 @@ class DataLoader(TorchLoader[Any]):
             ConfigError: another kind of path, its folder cannot be created, or what :meth:`at` raises.
         """
         return provided.show(self, lambda: self._current().step_at(epoch, step), path, most)
+
+    def lock(self, path: str | Path, *, steps: int = 4) -> None:
+        """Pin what this run reads: write a lock file if there is none, otherwise compare with it.
+
+        A lock file is a text of some kilobytes for version control. It has the transforms, order and seed, checksums of
+        the names, sizes and labels of all samples in up to 4,096 groups, and for samples of some steps of the first
+        epoch the numbers that their ops drew and checksums of the pixels. ``gpupipe diff A B`` compares two of them.
+        With several ranks, the first one does this. The loader stays where it is, as with :meth:`at`.
+
+        Args:
+            path: such as ``"data.lock"``.
+            steps: number of steps to record, from the first of the epoch to its last one.
+
+        Raises:
+            StateError: this run reads something else. The error names the first differences.
+            ConfigError: the loader has no ``seed``, the file cannot be read or written, or what :meth:`at` raises.
+        """
+        session = self._current()
+        if session.arguments.seed is None and not session.has_begun:
+            raise ConfigError("a lock needs an order that comes again: pass seed= to the loader")
+        if session.shard.rank == 0:
+            provided.lock(session, path, check_integer(steps, "steps"))
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.

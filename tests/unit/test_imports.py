@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("memory",),
     ("parity", "bench"),
     ("demo", "show", "why"),
+    ("lock",),
     ("cli", "commands"),
     ("__main__",),
 )
