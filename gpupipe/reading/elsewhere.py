@@ -23,7 +23,7 @@ from concurrent.futures import Future, TimeoutError as Late
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ _STARTING = 15.0
 """Seconds without any decoder after which a warning says so."""
 _LONGEST_PAUSE = 30.0
 """Seconds between attempts to start a decoder that keeps failing."""
+
+D = TypeVar("D", bound="Decoders")
 
 log = logging.getLogger("gpupipe")
 
@@ -176,7 +178,7 @@ class Decoders(ABC):
             with suppress(Exception):
                 self.stop(one.number)
 
-    def __enter__(self) -> Decoders:
+    def __enter__(self: D) -> D:
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import random
+import re
 import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -38,15 +39,15 @@ def tree(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return root
 
 
-@pytest.fixture(params=["locks", "no locks", "nowhere to write"])
+@pytest.fixture(params=["locks", "no links", "nowhere to write"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """What the file system of the cache can do."""
-    if request.param == "no locks":
+    if request.param == "no links":
 
         def refuse(*args: Any) -> None:
-            raise OSError(errno.ENOLCK, "no locks here")
+            raise OSError(errno.EPERM, "no links here")
 
-        monkeypatch.setattr(fcntl, "flock", refuse)
+        monkeypatch.setattr(os, "link", refuse)
     elif request.param == "nowhere to write":
         (tmp_path / "file").write_text("")
         monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "file"))
@@ -142,27 +143,68 @@ def test_a_builder_that_is_killed_is_replaced(tree: Path, place: str, tmp_path: 
     assert sum(r["built"] for r in results) == 1
     (left,) = cache.glob("index/*.tmp")  # its writer was killed a moment ago
     os.utime(left, (1, 1))
-    if place == "locks":
-        ImageFolder(tree).reindex()
-        assert not left.exists()
-    assert {p.suffix for p in cache.glob("index/*")} <= {".TAG", ".lock", ".tmp", ".gpupipe-index"}
+    ImageFolder(tree).reindex()
+    assert not left.exists()
+    assert {p.suffix for p in cache.glob("index/*")} <= {".TAG", ".gpupipe-index"}
 
 
-def test_a_lock_that_nobody_gives_back(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("beats", [False, True])
+def test_a_builder_on_another_machine(
+    beats: bool, tree: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a process on another machine, which was killed: after a while it is gone without."""
-
-    def refuse(*args: Any) -> None:
-        raise OSError(errno.ENOSYS, "no locks here")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    monkeypatch.setattr(cache_module, "PATIENCE", 0.2)
+    """It is waited for as long as it shows signs of life."""
+    monkeypatch.setattr(cache_module, "LOST", 0.3)
     path = build.index_path(ImageFolder(tree)._source)
     os.unlink(path)
-    Path(path + ".building").write_text("4711\nanother-machine\n")
-    assert ImageFolder(tree).index_summary().built and "killed on another machine" in caplog.text
+    lock = Path(path + ".building")
+    lock.write_text(json.dumps(["another-machine 1", 4711, 1, time.time()]))
+    began, last = time.monotonic(), time.monotonic() + 0.8
+
+    def beat() -> None:
+        while time.monotonic() < last:
+            os.utime(lock)
+            time.sleep(0.05)
+        lock.unlink()
+
+    if beats:
+        threading.Thread(target=beat).start()
+    assert ImageFolder(tree).index_summary().built
+    assert (time.monotonic() > last) == beats and time.monotonic() - began > 0.3
+    assert ("process 4711 on another-machine was building the index of" in caplog.text) == (not beats)
+    assert not lock.exists()
     assert not ImageFolder(tree).index_summary().built
+
+
+def test_one_takes_over_from_a_lost_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several notice at the same time that it is gone."""
+    monkeypatch.setattr(cache_module, "LOST", 0.2)
+    path, inside, most = str(tmp_path / "index" / "x"), list[int](), list[int]()
+    os.mkdir(tmp_path / "index")
+    Path(path + ".building").write_text(json.dumps(["another-machine 1", 4711, 1, time.time()]))
+
+    def work() -> None:
+        with cache_module.locked(path):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 8
+    assert not list(tmp_path.glob("index/*.tmp")) and not Path(path + ".building").exists()
+
+
+def test_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "BEAT", 0.02)
+    path = str(tmp_path / "index" / "x")
+    with cache_module.locked(path):
+        first = os.stat(path + ".building").st_mtime_ns
+        time.sleep(0.2)
+        assert os.stat(path + ".building").st_mtime_ns > first
 
 
 @pytest.mark.slow
@@ -223,7 +265,6 @@ def test_who_waits_says_for_what(
         time.sleep(0.01)
     assert len(index(tree)["samples"]) == 14
     other.result()
-    told = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
-    assert told == [
-        f"waiting for another process, on this machine or another one, that is building the index of {tree}/"
-    ]
+    (told,) = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
+    what = re.escape(f"building the index of {tree}/")
+    assert re.fullmatch(rf"waiting for process {other.pid} on \S+, which has been {what} for \d s", told)
