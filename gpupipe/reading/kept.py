@@ -74,14 +74,12 @@ class DecodedCache:
     def of(cls, kind: CacheKind, cache_bytes: int | None, dataset: Dataset) -> DecodedCache:
         """Return the cache for images of ``dataset``. Raises :class:`ConfigError`.
 
-        ``cache_bytes=None`` means as much as the images need beside those of other loaders, which share the folder, but
-        at most half of the free memory.
+        ``cache_bytes=None`` means half of the free memory, for the images of all loaders, which share the folder.
         """
         chosen = cls(kind, 0 if cache_bytes is None else cache_bytes)
         chosen.check_kind(dataset)
         if cache_bytes is None:
-            needed = BlockCache(chosen.folder, 0).held()[0] + decoded_bytes(dataset)[1]
-            chosen = cls(kind, min(_chosen_budget(chosen.folder), needed))
+            chosen = cls(kind, _chosen_budget(chosen.folder))
         chosen.check(dataset)
         return chosen
 

@@ -311,7 +311,8 @@ def test_memory_is_chosen(root: Path, folders: Any, monkeypatch: pytest.MonkeyPa
             list(loader)
             return repr(loader)
 
-    assert f"of {decimal(DECODED)} in memory" in chosen()
+    monkeypatch.setattr(system, "shm_free", lambda: 2_000_000)
+    assert f"{decimal(DECODED)} of 1.0 MB in memory" in chosen()
     monkeypatch.setattr(system, "shm_free", lambda: 100_000)
     shutil.rmtree(folders["ram"])
     assert "of 50.0 kB in memory" in chosen()
@@ -322,12 +323,14 @@ def test_a_smaller_dataset_is_kept_beside_a_larger_one(root: Path, folders: Any,
     few = tmp_path / "few" / "a"
     few.mkdir(parents=True)
     shutil.copyfile(file, few / file.name)
-    with DataLoader(ImageFolder(root, EVAL), batch_size=5, device="cpu", engine="torch", cache="ram") as many:
+    with (
+        DataLoader(ImageFolder(few.parent, EVAL), device="cpu", engine="torch", cache="ram") as one,
+        DataLoader(ImageFolder(root, EVAL), batch_size=5, device="cpu", engine="torch", cache="ram") as many,
+    ):
         list(many)
         before = re.findall(r"cache: (\d+) decoded images", repr(many))
-        with DataLoader(ImageFolder(few.parent, EVAL), device="cpu", engine="torch", cache="ram") as one:
-            list(one)
-            assert re.findall(r"cache: (\d+) decoded images", repr(one)) == [str(int(before[0]) + 1)]
+        list(one)
+        assert re.findall(r"cache: (\d+) decoded images", repr(one)) == [str(int(before[0]) + 1)]
 
 
 def test_an_image_of_another_size_is_named(make: Callable[..., DataLoader], root: Path) -> None:
