@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Optional
@@ -74,26 +75,42 @@ Workers = Annotated[
 ]
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
 def _command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Register a command that returns its exit code."""
+    """Register a command that returns its exit code, with the option ``--json``."""
+    return app.command()(_with_json(function))
+
+
+def _command_of_script(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Register a command whose last arguments are a script and its arguments."""
+    settings = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+    return app.command(context_settings=settings)(_with_json(function))
+
+
+def _with_json(function: Callable[..., int | None]) -> Callable[..., None]:
+    signature = inspect.signature(function, eval_str=True)
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:
         _run(function, **arguments)
 
-    return app.command()(run)
+    flag = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), flag])  # type: ignore[attr-defined]
+    return run
 
 
-def _run(function: Callable[..., int | None], **arguments: Any) -> NoReturn:
+def _run(function: Callable[..., int | None], *, as_json: bool, **arguments: Any) -> NoReturn:
     """Exit with the code that a command returns, or with 2 after one red message for an error of gpupipe."""
-    try:
-        code = function(**arguments)
-    except GpupipeError as e:
-        from .commands.console import print_error
+    from .commands.answer import answering
 
-        print_error(e)
-        code = 2
-    raise typer.Exit(code or 0)
+    with answering(function.__name__, as_json) as answer:
+        try:
+            answer.code = function(**arguments) or 0
+        except GpupipeError as e:
+            answer.fail(e)
+    raise typer.Exit(answer.code)
 
 
 @_command
@@ -338,10 +355,6 @@ def bench(
         typer.Option(help="Comma-separated: dali,torch,null,torchvision; all available ones by default."),
     ] = None,
     device: DeviceName = None,
-    json: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(help="Write every round and facts about the machine to this file."),
-    ] = None,
 ) -> int:
     """Measure engines side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
     from .commands.bench import run
@@ -357,11 +370,10 @@ def bench(
         seconds=seconds,
         engines=engines,
         device=device,
-        json_file=json,
     )
 
 
-@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@_command_of_script
 def why(
     script: Annotated[
         Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")
@@ -373,11 +385,11 @@ def why(
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Seconds per measurement; 0 measures nothing. Stands before SCRIPT.")
     ] = 3.0,
-) -> None:
+) -> int:
     """Run a script up to its loaders: their engines, why, what it costs, and the smallest change that helps."""
     from .commands.why import run
 
-    _run(run, script=script, arguments=arguments or [], seconds=seconds)
+    return run(script, arguments or [], seconds=seconds)
 
 
 @_command

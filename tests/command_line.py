@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from typer.testing import CliRunner, Result
 
 from gpupipe.cli import app
 
-__all__ = ["error", "gpupipe"]
+__all__ = ["answer", "error", "gpupipe"]
 
 
 def gpupipe(*arguments: object, code: int = 0) -> Result:
@@ -15,6 +18,12 @@ def gpupipe(*arguments: object, code: int = 0) -> Result:
         raise result.exception
     assert result.exit_code == code, result.output + result.stderr
     return result
+
+
+def answer(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """What a command tells a program."""
+    found: dict[str, Any] = json.loads(gpupipe(*arguments, "--json", code=code).stdout)
+    return found
 
 
 def error(*arguments: object) -> str:

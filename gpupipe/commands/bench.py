@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
 from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
-from ..errors import ConfigError
+from .answer import tell
 from .console import console, spark
 from .inputs import device_type, open_media, open_pipeline
 
@@ -38,15 +37,12 @@ def run(
     seconds: float,
     engines: str | None,
     device: str | None,
-    json_file: Path | None,
 ) -> int:
     where, kind = device_type(device)
     composed, dataset = open_pipeline(pipeline), open_media(folder, frames=frames, stride=stride)
     what, clips = f"{dataset.medium.noun}s", dataset.medium.moves
     batch_size = batch_size or (4 if clips else 64)
     workers = num_workers or cores()
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise ConfigError(f"--json {json_file}: there is no such folder")
     if engines is not None:
         names = [name.strip() for name in engines.split(",") if name.strip()]
     else:
@@ -95,26 +91,23 @@ def run(
         "ratio: within each round, median and range.",
         style="dim",
     )
-    if json_file is not None:
-        settings = {
-            "pipeline": pipeline,
-            "batch_size": batch_size,
-            **({"frames": frames, "stride": stride} if clips else {}),
-            "num_workers": workers,
-            "rounds": rounds,
-            "seconds": seconds,
-            "device": where,
-        }
-        content = {
-            "question": "How fast are the engines side by side?",
-            "machine": facts(),
-            "settings": settings,
-            "files": _about(dataset),
-            "left_out": candidates.left_out,
-            **result.to_dict(),
-        }
-        json_file.write_text(json.dumps(content, indent=1) + "\n")
-        screen.print(f"written: {json_file}", soft_wrap=True)
+    settings = {
+        "pipeline": pipeline,
+        "batch_size": batch_size,
+        **({"frames": frames, "stride": stride} if clips else {}),
+        "num_workers": workers,
+        "rounds": rounds,
+        "seconds": seconds,
+        "device": where,
+    }
+    tell(
+        question="How fast are the engines side by side?",
+        machine=facts(),
+        settings=settings,
+        files=_about(dataset),
+        left_out=candidates.left_out,
+        **result.to_dict(),
+    )
     return 0
 
 

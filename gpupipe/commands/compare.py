@@ -11,6 +11,7 @@ from ..bench.machine import cores
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import create_folder_of, sheet
 from ..printable import printable
+from .answer import tell
 from .console import console, quantity
 from .inputs import device_type, open_pipeline, open_samples
 
@@ -45,6 +46,7 @@ def run(
             num_workers=cores(),
             progress=lambda step: status.update(f"comparing after {step}"),
         )
+    tell(pipeline=pipeline, device=where, **found.to_dict())
     print_comparison(found, f"{pipeline}: DALI against the reference on {where}", one)
     if out is not None:
         sheet(found.worst, f"{pipeline}: the {one}s that differ most").save(out, "PNG")

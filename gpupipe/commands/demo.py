@@ -12,6 +12,7 @@ from ..bench.machine import facts
 from ..demo.page import NAMES, page
 from ..demo.train import Demo, run as train
 from ..errors import ConfigError
+from .answer import tell
 from .compare import print_comparison
 from .console import console, spark
 from .inputs import device_type
@@ -32,6 +33,7 @@ def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str |
         demo = train(folder, epochs=epochs, seed=seed, device=where, progress=progress)
     _print(demo)
     machine = facts()
+    tell(report=out / "index.html", **_result(demo, machine))
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").write_text(page(demo, machine), encoding="utf-8")
     (out / "result.json").write_text(json.dumps(_result(demo, machine), indent=1) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from ..bench import machine
 from ..cache_folder import cache_folder, make_folder
 from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from ..reading.kept import ram_budget
+from .answer import tell
 from .console import console, pairs
 from .findings import Finding, Installed, examine
 from .selfcheck import self_check
@@ -38,6 +39,7 @@ def run() -> int:
             lines, broken = self_check(bool(found.gpus), found.dali is not None)
     screen.print(pairs(lines, title="\nself-check"))
     findings += broken
+    tell(installed=found, self_check=dict(lines), findings=findings)
     wrong = [f for f in findings if f.level == "wrong"]
     screen.print("\n[bold]what is wrong, and what to do[/bold]" if findings else "\n[bold green]nothing is wrong[/]")
     for f in sorted(findings, key=lambda f: f.level != "wrong"):

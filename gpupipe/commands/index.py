@@ -15,6 +15,7 @@ from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
 from ..errors import ConfigError
+from .answer import tell
 from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .inputs import open_media
 from .sources import kind_of, open_images
@@ -35,6 +36,7 @@ def run(
             dataset.reindex()
         summary = dataset.index_summary()
     left = [("beside the data", dataset.leave_index())] if beside else []
+    _tell(dataset, summary)
     out = console()
     good = summary.count - len(summary.bad)
     rows = [
@@ -53,6 +55,20 @@ def run(
     out.print(pairs(rows, title=given))
     _bad(out, dataset.source.prefix, summary)
     return 0
+
+
+def _tell(dataset: EncodedImages | VideoFiles, summary: Summary) -> None:
+    tell(
+        samples=summary.count,
+        bad=[sample._asdict() for sample in summary.bad],
+        classes=list(dataset.classes or ()),
+        formats=dict(summary.formats),
+        oriented=summary.oriented,
+        bytes=summary.total_bytes,
+        index=summary.path,
+        built=summary.built,
+        seconds=summary.seconds,
+    )
 
 
 def _opened(
@@ -75,6 +91,7 @@ def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
     if rebuild and not (summary.built and not summary.reused):
         dataset.reindex()
         summary = dataset.index_summary()
+    _tell(dataset, summary)
     out = console()
     good = summary.count - len(summary.bad)
     frames, rates = dataset.frame_counts, dataset.frame_rates

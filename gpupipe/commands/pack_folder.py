@@ -19,6 +19,7 @@ from ..errors import DatasetError
 from ..pack.folder import FolderWriter, Written, find, pack_folder
 from ..pack.journal import NAME, Journal
 from ..pack.sliceable import Sliceable
+from .answer import tell
 from .console import console, pairs, quantity
 from .pack_request import Request, placed, stopped
 
@@ -55,6 +56,13 @@ def _report(out: Console, folder: Path, written: list[Written], others: int, now
     made = [w for w in written if not w.kind]
     bytes_before, bytes_after = sum(w.size for w in made), sum(w.written for w in made)
     grown = f", {100 * (bytes_after / bytes_before - 1):+.2f} %" if bytes_before else ""
+    tell(
+        destination=folder,
+        rewritten=len(made),
+        copied=[{"name": w.name, "kind": w.kind, "reason": w.reason} for w in written if w.kind],
+        written=now,
+        seconds=seconds,
+    )
     rows = [
         ("rewritten", f"{quantity(len(made), 'image')}, {decimal(bytes_before)} to {decimal(bytes_after)}{grown}"),
         ("copied", f"{quantity(len(written) - len(made), 'image')} unchanged"),

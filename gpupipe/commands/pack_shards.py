@@ -31,6 +31,7 @@ from ..planning.order import Shuffle
 from ..sources.base import Source
 from ..sources.label_names import FILE as LABELS, text_of
 from ..sources.shards import RandomAccessError, Shards
+from .answer import tell
 from .console import bad_samples, console, libraries_silenced, pairs, quantity
 from .pack_request import Request, placed, stopped
 from .sources import open_images
@@ -194,6 +195,15 @@ def _report(
     before, kept = sum(shard.read_bytes for shard in done), Counter[str]()
     for shard in done:
         kept.update(shard.kept)
+    tell(
+        destination=job.folder,
+        samples=sum(counts),
+        shards=[{"name": shard.name, "samples": shard.samples, "bytes": shard.bytes} for shard in done],
+        left_out=[sample._asdict() for sample in bad],
+        reader=type(packed).__name__,
+        written=now,
+        seconds=seconds,
+    )
     rows = [
         ("samples", f"{sum(counts):,}, {job.form}" + "".join(f"; {n:,} kept ({kind})" for kind, n in kept.items())),
         ("shards", f"{len(done):,}, of {_spread(sizes, decimal)} and {_spread(counts, '{:,}'.format)} samples"),

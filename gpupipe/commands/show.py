@@ -12,6 +12,7 @@ from ..bench.machine import cores
 from ..errors import ConfigError
 from ..loader.dataloader import DataLoader
 from ..parity.drawing import create_folder_of
+from .answer import tell
 from .console import console
 from .inputs import device_type, open_pipeline, open_samples
 
@@ -56,6 +57,7 @@ def run(
         if saved is not None:
             loader.load_state_dict({**saved, "world_size": 1})
         path = loader.show(out, epoch=epoch, step=step, most=samples)
+    tell(epoch=epoch, step=step, path=path)
     console().print(f"epoch {epoch}, step {step}: {path}", soft_wrap=True)
     return 0
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from ..errors import ConfigError
 from ..why.explain import TORCHS_OWN, Explained, explain
 from ..why.watch import Watched, run_script
+from .answer import tell, write_now
 from .console import console, pairs, print_error
 
 
@@ -45,6 +46,7 @@ def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
+    write_now(code)
     for child in multiprocessing.active_children():
         child.kill()
     for stream in (sys.__stdout__, sys.stderr):
@@ -61,6 +63,7 @@ def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
         end = f"with {type(watched.error).__name__}" if watched.error else "normally"
         print_error(ConfigError(f"{script} ended {end} before it made a DataLoader; give it the arguments it needs"))
         return 2
+    tell(loaders=found, stopped_at=watched.reached, error=None if watched.error is None else repr(watched.error))
     for number, one in enumerate(found, 1):
         screen.print(_table(number, one))
     if watched.error is not None:

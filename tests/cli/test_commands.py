@@ -13,13 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import error, gpupipe
+import typer.main
+from command_line import answer, error, gpupipe
 from PIL import Image
 
+import gpupipe as gpupipe_package
 from gpupipe import __version__
+from gpupipe.cli import app
+from gpupipe.commands.answer import answering
 from gpupipe.demo import train as demo_module
 from gpupipe.testing.photos import make_photos, photograph
 
+COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
 VAL = "imagenet.val:size=32,resize=40,dtype=uint8"
 
 
@@ -44,6 +49,41 @@ def test_the_version() -> None:
 def test_the_command_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "gpupipe", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"gpupipe {__version__}\n"
+
+
+# ---- programs that read the answers
+
+
+def test_every_command_answers_with_one_object() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert len(commands) > 7
+    assert {name for name, it in commands.items() if not any("--json" in one.opts for one in it.params)} == set()
+    told = {path.stem for path in COMMANDS.glob("*.py") if "tell(" in path.read_text()}
+    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack_folder", "pack_shards", "show", "why"}
+
+
+def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
+    found = answer("index", photos)
+    assert (found["command"], found["exit_code"], found["samples"]) == ("index", 0, 36)
+    assert found["bad"] == [] and sum(found["formats"].values()) == 36
+    packed = answer("pack", photos, tmp_path / "shards", "--format", "webdataset", "--num-workers", 1)
+    assert packed["samples"] == sum(shard["samples"] for shard in packed["shards"]) == 36
+    assert packed["reader"] == "WebDataset"
+    page = answer("show", VAL, photos, "--batch-size", 2, "--out", tmp_path / "page.html", "--device", "cpu")
+    assert page["path"] == str(tmp_path / "page.html") and page["step"] == 0
+
+
+def test_an_error_is_an_answer(tmp_path: Path) -> None:
+    found = answer("index", tmp_path / "no", code=2)
+    assert found["exit_code"] == 2 and found["error"]["type"] == "DatasetError"
+    assert str(tmp_path / "no") in found["error"]["message"]
+
+
+def test_a_command_that_tells_nothing_answers_with_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering("mine", True):
+        print("one")
+        print("two")
+    assert json.loads(capsys.readouterr().out) == {"command": "mine", "exit_code": 0, "text": ["one", "two"]}
 
 
 # ---- index
@@ -230,27 +270,25 @@ def test_devices_that_are_not_there(photos: Path) -> None:
 @pytest.mark.slow
 def test_bench_of_videos_counts_clips(tmp_path: Path, videos: dict[str, Path]) -> None:
     (tmp_path / "v.mp4").write_bytes(videos["cfr.mp4"].read_bytes())
-    file = tmp_path / "result.json"
-    options = ("--rounds", 1, "--seconds", 0.1, "--frames", 3, "--num-workers", 1, "--device", "cpu", "--json", file)
+    options = ("--rounds", 1, "--seconds", 0.1, "--frames", 3, "--num-workers", 1, "--device", "cpu")
     text = gpupipe("bench", "kinetics.train:size=24", tmp_path, *options).stdout
     assert "clips/s" in text and "batches of 4 clips of 3 frames 4 apart" in text and "images" not in text
-    settings = json.loads(file.read_text())["settings"]
+    settings = answer("bench", "kinetics.train:size=24", tmp_path, *options)["settings"]
     assert (settings["batch_size"], settings["frames"], settings["stride"]) == (4, 3, 4)
 
 
 @pytest.mark.slow
-def test_bench_measures_in_turns_and_writes_json(photos: Path, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
+def test_bench_measures_in_turns(photos: Path) -> None:
     options = ("--rounds", 2, "--seconds", 0.2, "--batch-size", 8, "--num-workers", 1, "--device", "cpu")
-    text = gpupipe("bench", VAL, photos, "--engines", "dali,torch,null", "--json", file, *options).stdout
+    text = gpupipe("bench", VAL, photos, "--engines", "dali,torch,null", *options).stdout
     assert "DALI engine" in text and "ratio to reference engine" in text and "plans only" in text
-    result = json.loads(file.read_text())
+    result = answer("bench", VAL, photos, "--engines", "dali,torch,null", *options)
     assert result["baseline"] == "torch" and set(result["candidates"]) == {"dali", "torch", "null"}
     for candidate in result["candidates"].values():
         assert len(candidate["images_per_second"]) == 2 and min(candidate["images_per_second"]) > 0
     assert result["candidates"]["torch"]["ratio"] == 1
     assert result["machine"]["cores"] >= 1 and result["settings"]["batch_size"] == 8
-    assert str(photos) not in file.read_text() and os.uname().nodename not in file.read_text()
+    assert str(photos) not in json.dumps(result) and os.uname().nodename not in json.dumps(result)
 
 
 @pytest.mark.slow
@@ -261,9 +299,8 @@ def test_bench_compares_with_torchvision_where_it_is(photos: Path) -> None:
     assert "ratio to torch DataLoader + torchvision" in text
 
 
-def test_bench_refuses_what_it_does_not_know(photos: Path, tmp_path: Path) -> None:
+def test_bench_refuses_what_it_does_not_know(photos: Path) -> None:
     assert "must be some of dali, torch, null, torchvision" in error("bench", VAL, photos, "--engines", "dali,pytorch")
-    assert "there is no such folder" in error("bench", VAL, photos, "--json", tmp_path / "no" / "result.json")
 
 
 # ---- demo
