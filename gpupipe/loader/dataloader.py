@@ -392,13 +392,17 @@ class DataLoader(TorchLoader[Any]):
         """Return counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited
         in ``next()`` and worked outside of it.
 
-        ``stall`` is the share of the waiting in both.
+        ``stall`` is the share of the waiting in both. ``stages`` has the seconds of all threads and worker processes
+        by stage. ``bottleneck`` is ``None`` before the first batch, and then names the ``stage`` that limits the speed
+        (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"memory"``, ``"lock"`` or
+        ``"model"``), its ``share`` of the time, ``why``, and the ``next_step``. It is reliable after some seconds. Two
+        loaders that are used in turns within one loop count each other's stages.
 
         Args:
             all_ranks: sums over all ranks of the default process group, except for ``epochs``. All ranks must call it.
         """
         stats = self._session.stats
-        return (Stats.total(gathered(stats, self.shard)) if all_ranks else stats).to_dict()
+        return (Stats.total(gathered(stats, self.shard)) if all_ranks else stats).to_dict(self._session.work)
 
     def __repr__(self) -> str:
         session, shard = self._followed, self.shard

@@ -20,10 +20,12 @@ from ..errors import BadSample, PipelineError, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
+from ..stages import USER_CODE
 from ..transforms.compose import Compose
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
+from .bottleneck import Meter
 from .collating import Collate, put_in
 from .plan_stream import PlanStream
 from .running import Lease, Running, one_thread_in_forks
@@ -135,6 +137,7 @@ class EpochIterator:
         self._goes_on = False
         """Whether the epoch continues after an exception."""
         self._left = time.perf_counter()
+        self._meter = Meter(session.stats.measured)
         self._finalizer = session.running.finalize(self, self._lease)
 
     def _start(self, session: Source) -> None:
@@ -178,6 +181,7 @@ class EpochIterator:
             raise StopIteration
         entered = time.perf_counter()
         session.stats.work_seconds += entered - self._left
+        self._meter.enter()
         self._lease.renew()
         self._goes_on = False
         try:
@@ -204,6 +208,7 @@ class EpochIterator:
                 session.running.close()
             raise
         finally:
+            self._meter.leave()
             self._left = time.perf_counter()
             session.stats.wait_seconds += self._left - entered
         raise StopIteration
@@ -357,11 +362,13 @@ class EpochIterator:
             images = tuple(views[view][number] for number, view in self._plans.dataset.results)
         if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
             collate = session.collate or Collate(default_collate, session.form)
-            return collate(images, target, plan, batch.by_hand)
+            with USER_CODE:
+                return collate(images, target, plan, batch.by_hand)
         if plan.mixing and images is not plan:
             images, target = _mixed(images, target, plan)
         if session.collate is not None:
-            return session.collate(images, target, plan)
+            with USER_CODE:
+                return session.collate(images, target, plan)
         if session.form is not None:
             return session.form.batch(images, target)
         return images if target is None else [images, target]

@@ -32,6 +32,7 @@ from .agreement import RankSetting
 from .any_step import Step, batch_at, plan_at, step_at
 from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
+from .bottleneck import Work
 from .collating import Collate
 from .engine_choice import calls_in, has_calls, start_method
 from .epoch import Ahead, EpochIterator
@@ -350,6 +351,21 @@ class NativeSession(Session):
         if self.running.engine is not None:
             self._happened = self.running.engine.remarks()
         self.running.close()
+
+    @property
+    def work(self) -> Work:
+        setup, engine = self.resolved.setup, self.resolved.config.name
+        dataset, outputs = setup.dataset, setup.pipeline.outputs
+        in_processes = engine == "torch" or dataset.runs_user_code
+        size = outputs[0].size if outputs else None
+        pixels = None if dataset.sizes is None or not len(dataset) else dataset.sizes[:1000].prod(axis=1).mean()
+        return Work(
+            workers=setup.num_workers if in_processes else setup.threads,
+            batch_size=self.batching.batch_size or 1,
+            remote=dataset.kind == "files" and dataset.source.storage.remote,
+            shrink=1.0 if size is None or pixels is None else float(pixels) / (size[0] * size[1]),
+            dali=engine == "dali",
+        )
 
     @property
     def engine(self) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from ..script_warnings import warn
 from ..types import Shard
 from .agreement import Agreement, RankSetting
 from .arguments import Arguments, Replaced, length_of
+from .bottleneck import Meter, Work
 from .resolve import device_of
 from .session import Session
 from .state import checked_integer, short_repr
@@ -227,15 +228,18 @@ class PlainSession(Session):
         if self.shard.world_size > 1:
             self._agreement.check(self._settings(place))
         deque(islice(batches, skip), maxlen=0)
-        left, begun = time.perf_counter(), False
+        left, begun, meter = time.perf_counter(), False, Meter(self.stats.measured)
         while True:
             entered = time.perf_counter()
             self.stats.work_seconds += entered - left
             error = None
+            meter.enter()
             try:
                 batch = next(batches, self)
             except Exception as e:
                 batch, error = None, e
+            finally:
+                meter.leave()
             left = time.perf_counter()
             self.stats.wait_seconds += left - entered
             if batch is self:
@@ -373,6 +377,10 @@ class PlainSession(Session):
     @property
     def source(self) -> str:
         return shown(self.loader.dataset)
+
+    @property
+    def work(self) -> Work:
+        return Work(self.loader.num_workers, self.batch_size or 1, plain=True)
 
     @property
     def engine(self) -> tuple[str, str]:

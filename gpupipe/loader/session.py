@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from ..reasons import Reason
 from ..types import Plan, Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
+from .bottleneck import Measured, Work, bottleneck
 from .memory_limits import Estimate
 
 _NO_PLANS = (
@@ -36,17 +37,35 @@ class Stats:
     """Samples that the script's own code made, transforms included."""
     wait_seconds: float = 0.0
     work_seconds: float = 0.0
+    measured: Measured = field(default_factory=Measured)
+    """Where the time went."""
 
     @classmethod
     def total(cls, ranks: Iterable[Stats]) -> Stats:
         """Return the sums over all ranks, which are in the same epoch."""
         each = [asdict(rank) for rank in ranks]
-        sums = {name: sum(values[name] for values in each) for name in each[0]}
-        return cls(**{**sums, "epochs": max(values["epochs"] for values in each)})
+        sums = _sum(each)
+        sums |= {"epochs": max(values["epochs"] for values in each), "measured": Measured(**sums["measured"])}
+        return cls(**sums)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, work: Work) -> dict[str, Any]:
+        """Return the counts, the time by stage, and the bottleneck."""
+        counts = {name: value for name, value in vars(self).items() if name != "measured"}
         total = self.wait_seconds + self.work_seconds
-        return {**asdict(self), "stall": self.wait_seconds / total if total else 0.0}
+        found = bottleneck(self.measured, work)
+        return {
+            **counts,
+            "stall": self.wait_seconds / total if total else 0.0,
+            "stages": dict(self.measured.stages),
+            "bottleneck": None if found is None else asdict(found),
+        }
+
+
+def _sum(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        name: _sum([values[name] for values in each]) if isinstance(first, dict) else sum(v[name] for v in each)
+        for name, first in each[0].items()
+    }
 
 
 class Session(ABC):
@@ -145,6 +164,11 @@ class Session(ABC):
     @abstractmethod
     def reasons(self) -> tuple[Reason, ...]:
         """Return why DALI does not do the work; empty if it does, or if another engine was named."""
+
+    @property
+    @abstractmethod
+    def work(self) -> Work:
+        """Return what the loader does, for advice."""
 
     @property
     @abstractmethod

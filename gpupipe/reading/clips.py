@@ -22,6 +22,7 @@ import torch
 
 from ..codecs.video.decode import ALL, ClipRequest, decode_clips, pyav_version, turned
 from ..codecs.video.types import Shortcuts, VideoEntry
+from ..stages import DECODING
 from ..types import Plan
 from .buffers import BufferPool, views_of
 from .reader import AheadReader, Loaded, Pending
@@ -144,7 +145,8 @@ class ClipReader(AheadReader[None]):
         if not clips:
             return
         try:
-            wrong = decode_clips(clip.entry, [other.request for other in clips], shortcuts=self._shortcuts)
+            with DECODING:
+                wrong = decode_clips(clip.entry, [other.request for other in clips], shortcuts=self._shortcuts)
         except BaseException as e:
             for other in clips:
                 other.decoded.set_exception(e)

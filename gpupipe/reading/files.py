@@ -14,6 +14,7 @@ import torch
 
 from ..codecs.files import Place, Undecodable, read_place
 from ..codecs.jpeg.tiles import Cut
+from ..stages import DECODING, STORAGE
 from ..types import Plan
 from .buffers import BufferPool, views_of
 from .check_files import FileChecker
@@ -102,6 +103,7 @@ class FileReader(AheadReader[RowResults]):
         if self._setup.cuda:
             torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
+    @STORAGE
     def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> RowResults:
         cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
         rest = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
@@ -178,6 +180,7 @@ def _shapes(batch: TakeBatch, rows: I64) -> list[tuple[int, int, int]]:
     return [(height, width, 3) for height, width in batch.sizes()[rows].tolist()] if len(rows) else []
 
 
+@DECODING
 def _decode(batch: TakeBatch, row: int, out: U8) -> RowResults:
     """Write the image of a row to its place."""
     began = time.perf_counter()

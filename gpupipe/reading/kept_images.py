@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Undecodable
+from ..stages import DECODING, TRANSFORMS
 from ..transforms.ops import Op
 from ..types import Plan
 from .reader import AheadReader, Loaded, Pending
@@ -80,7 +81,8 @@ class KeptImageReader(AheadReader[_Part]):
             for row in rows:
                 began = time.perf_counter()
                 try:
-                    taken = batch(row)
+                    with DECODING:
+                        taken = batch(row)
                 except Undecodable as e:
                     part.bad.append((row, e))
                     continue
@@ -88,7 +90,8 @@ class KeptImageReader(AheadReader[_Part]):
                 if taken.decoded:
                     part.decoded += 1
                     part.seconds += time.perf_counter() - began
-                taker.put(row, np.asarray(taken.pictures[0]))
+                with TRANSFORMS:
+                    taker.put(row, np.asarray(taken.pictures[0]))
         return part
 
     def _end(self, pending: Pending[_Part]) -> Loaded:

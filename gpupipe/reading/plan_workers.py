@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ..errors import EngineError, GpupipeError
 from ..signal_handlers import pass_on, raised_by_handler
+from ..stages import Spent, add, spent
 from ..types import Plan
 from .setup import Setup
 from .torch_worker_processes import WorkerLoader, WorkersLost
@@ -29,6 +31,14 @@ class _Failure:
     """An error on its way to its plan."""
 
     error: Exception
+
+
+class _Done(NamedTuple):
+    """A result, which torch may move to pinned memory, and what it took."""
+
+    result: Any
+    process: int
+    spent: Spent
 
 
 Item = Plan | _Failure
@@ -81,14 +91,15 @@ class _Jobs(TorchDataset[Any], Generic[R]):
         """Take over changes that ``worker_init_fn`` made to the script's dataset."""
         self._dataset.refresh()
 
-    def __getitem__(self, item: tuple[int, Item]) -> R | _Failure | None:
+    def __getitem__(self, item: tuple[int, Item]) -> _Done | _Failure | None:
         run, plan = item
         if run != int(self.current[0]):
             return None  # abandoned while it waited in the queue
         if isinstance(plan, _Failure):
             return plan
+        before = spent()
         try:
-            return self.job(plan)
+            return _Done(self.job(plan), os.getpid(), spent().since(before))
         except GpupipeError as e:
             return _Failure(e)  # unchanged; torch would wrap it in the text of a traceback
 
@@ -250,7 +261,9 @@ class WorkerRun(Generic[R]):
         if isinstance(result, _Failure):
             raise result.error
         assert isinstance(item, Plan)
-        return item, result
+        if result.process != os.getpid():
+            add(result.spent)
+        return item, result.result
 
     def _receive(self) -> Any:
         while True:

@@ -20,6 +20,7 @@ from ..codecs.files import Undecodable
 from ..codecs.video.decode import decode_clip, pyav_version
 from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture
+from ..stages import STORAGE
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
 from .decoder import Decoder, Part, Wanted, Whole, pillow_version
@@ -109,7 +110,8 @@ class Take:
             return None
         if isinstance(self.decoder, Sliced) and self.decoder.cuts.in_parts:
             return None
-        return dataset.source.read([dataset.place(i) for i in plan.indices.tolist()])
+        with STORAGE:
+            return dataset.source.read([dataset.place(i) for i in plan.indices.tolist()])
 
     def factors(self, plan: Plan) -> U8:
         """Return u8[B], the reduction of each image."""

@@ -18,6 +18,7 @@ from ..datasets.dataset import Dataset
 from ..errors import BadSample
 from ..kernels.stacking import worker_tensor
 from ..planning.epoch import resolve_missing, resolve_plan
+from ..stages import DECODING, USER_CODE
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
 from .buffers import views_of
@@ -103,7 +104,9 @@ class Pack:
             with fetching(dataset, plan) as fetch:
                 for row, index in enumerate(plan.indices.tolist()):
                     try:
-                        self._add(fetch(fetcher(dataset, plan, index), row), rows, seconds)
+                        with USER_CODE:
+                            fetched = fetch(fetcher(dataset, plan, index), row)
+                        self._add(fetched, rows, seconds)
                     except Exception as e:
                         bad.append(bad_sample(dataset, index, e))
         if bad:
@@ -141,8 +144,8 @@ class Pack:
             return as_rgb(media), seen
         if not self.decodes(seen.coding):
             began = time.perf_counter()
-            image = dataset.open(media)
-            pixels = np.asarray(image)
+            with DECODING:
+                pixels = np.asarray(dataset.open(media))
             seconds.append(time.perf_counter() - began)
             return pixels, seen
         return np.frombuffer(os.fsencode(media) if isinstance(media, str) else media, np.uint8), seen

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "rng",
         "script_warnings",
         "signal_handlers",
+        "stages",
         "system",
         "types",
         "world",

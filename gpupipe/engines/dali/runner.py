@@ -20,6 +20,7 @@ import torch
 from ...errors import EngineError
 from ...reading.reader import Loaded
 from ...signal_handlers import pass_on
+from ...stages import GRAPH
 from ..delivery import made_current
 from .graph import MEDIA, Graph
 from .messages import clean
@@ -190,7 +191,8 @@ class Runner:
     def _end_one(self) -> None:
         piece = self._running.popleft()
         try:
-            made: Images | RuntimeError = self.outputs()
+            with GRAPH:
+                made: Images | RuntimeError = self.outputs()
         except RuntimeError as e:
             pass_on(e)
             made = e

@@ -17,6 +17,7 @@ from ...media import Clip
 from ...reading.buffers import BatchPool
 from ...reading.clips import FrameTaker
 from ...reading.setup import Setup
+from ...stages import TRANSFORMS
 from ...transforms.ops import Crop, Flip, Resize
 from ...transforms.ops.op import Array
 from ...types import Plan
@@ -82,6 +83,7 @@ class _Batch(FrameTaker):
         self._moves = Moves(self._head if here else ())
         self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
 
+    @TRANSFORMS
     def put(self, row: int, t: int, pixels: Array) -> None:
         if self._at_once is not None and (found := self._moves.steps(pixels, row)) is not None:
             self._at_once.put(pixels, found[0], self._places[row][t])

@@ -26,6 +26,7 @@ from ...codecs.patience import gave_up
 from ...kernels.apply import apply_sample
 from ...reading.buffers import BatchPool
 from ...reading.torch_threads import one_torch_thread, torch_threads
+from ...stages import TRANSFORMS, USER_CODE
 from ...transforms.ops import Op, Views
 from ...transforms.ops.op import Array
 from .image_batch import ImageBatch
@@ -131,9 +132,10 @@ class Making:
             return False
         row = taken[0][0]
         try:
-            if not self._put_together(taken):
-                for row, (image, _owner) in taken:
-                    self._batch.put(image, row)
+            with TRANSFORMS:
+                if not self._put_together(taken):
+                    for row, (image, _owner) in taken:
+                        self._batch.put(image, row)
         except BaseException:
             self.cancel()
             if next(self._nothing_failed, False):
@@ -166,9 +168,11 @@ class Making:
         ((row, (image, _owner)),) = taken
         future = self._unmade.pop(row)
         try:
-            shared = apply_sample(image, self._shared, row, self._batch.forms)
-            assert not isinstance(shared, tuple)
-            future.set_result([apply_sample(shared, ops, row, self._batch.forms) for ops, _ in self._branches])
+            with TRANSFORMS:
+                shared = apply_sample(image, self._shared, row, self._batch.forms)
+                assert not isinstance(shared, tuple)
+                made = [apply_sample(shared, ops, row, self._batch.forms) for ops, _ in self._branches]
+            future.set_result(made)
         except BaseException as e:
             future.set_exception(e)
             # The error refers to this frame, so storing it in a future would make a reference cycle. The garbage
@@ -196,6 +200,7 @@ class Making:
             raise
         return self._batch.tensors
 
+    @USER_CODE
     def _run_user_code(self, image: Array, ops: Sequence[Op], row: int, view: int) -> None:
         """Run the ops up to the last user code here, and the rest of them in the threads."""
         # User code draws from global generators and may not be thread-safe, so it runs in this thread, in order.
@@ -207,7 +212,7 @@ class Making:
                 self._run_user_code(shared, branch, row, k)
             return
         made = apply_sample(image, ops[:end], row, self._batch.forms)
-        self._working.append(self._pool.submit(self._batch.put, made, row, ops[end:], view))  # type: ignore[arg-type]
+        self._working.append(self._pool.submit(TRANSFORMS(self._batch.put), made, row, ops[end:], view))  # type: ignore[arg-type]
 
     def cancel(self) -> None:
         """Start no other image."""

@@ -12,6 +12,7 @@ from ...reading.memory import InMemory
 from ...reading.reader import AheadReader, Loaded, Pending
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
+from ...stages import TRANSFORMS
 from ...transforms.ops import Call, Gray, Op
 from ...types import Plan
 from .image_batch import ImageBatch
@@ -58,6 +59,7 @@ class PixelImages(AheadReader[None]):
         threads = range(min(self.threads, math.ceil(len(plan) / step)))
         return Pending(plan, [pool.submit(self._put, plan, batch, channels, parts) for _ in threads], owner=batch)
 
+    @TRANSFORMS
     def _put(self, plan: Plan, batch: ImageBatch, channels: int, parts: Iterator[slice]) -> None:
         """Process parts of a plan. All threads take from ``parts``."""
         for rows in parts:

@@ -20,6 +20,7 @@ from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan
 from ...reading.sample import bad_sample, fetching, naming, targets_with, with_own_numbers
 from ...reading.take import Take, TakeBatch, Taken
+from ...stages import DECODING, TRANSFORMS, USER_CODE
 from ...transforms.compose import Compose
 from ...transforms.ops import Op
 from ...types import ByHand, Plan
@@ -60,12 +61,14 @@ class Decode:
         by_hand: dict[int, ByHand] = {}
         numbers: list[Any] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
+        stage = USER_CODE if dataset.runs_user_code else DECODING
         batch.start()
         with fetching(dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 make: Any = dataset.by_hand if index in plan.by_hand else partial(_row, batch, row)
                 try:
-                    taken = fetch(make, row)
+                    with stage:
+                        taken = fetch(make, row)
                 except Exception as e:
                     bad.append(bad_sample(dataset, index, e))
                     continue
@@ -97,6 +100,7 @@ class Decode:
         made = stack_images([self._applied(image, head, row, index) for row, (image, index) in numbered])
         return Decoded(made, target, plan, [], by_hand)
 
+    @TRANSFORMS
     def _applied(self, picture: Picture, ops: Sequence[Op], row: int, index: int) -> Any:
         with naming(lambda: self.take.dataset.describe(index)):
             return apply_sample(picture, ops, row)

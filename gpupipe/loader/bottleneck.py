@@ -1,0 +1,242 @@
+"""What a loader waits for: measured while it runs, and named with the next step."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .. import stages
+from ..stages import NAMES, NEXT
+
+StageName = Literal["storage", "decoding", "transforms", "user code", "hand-over", "model", "memory", "lock"]
+
+_SAMPLE = 1.0
+"""Seconds between two looks at what costs more than a function call."""
+_STALL = 0.1
+"""Share of waiting below which the model is the bottleneck."""
+_FAULTS = 100.0
+"""Major page faults per second from which memory is the bottleneck."""
+_PRESSURE = 0.1
+"""Share of time in which tasks of the machine wait for memory, from which memory is the bottleneck."""
+_TINY = 16
+"""Samples in a batch below which batches are tiny."""
+_LARGE = 4.0
+"""Decoded pixels per pixel of the batch from which images are large."""
+
+
+@dataclass
+class Measured:
+    """Sums over the epochs of a loader in seconds, each without the time until its first batch, when an engine
+    starts."""
+
+    wait: float = 0.0
+    """Time in ``next()``."""
+    work: float = 0.0
+    """Time of the training loop outside of it."""
+    own: float = 0.0
+    """Processor time of the consumer in ``next()``, outside of the other stages."""
+    busy: float = 0.0
+    """Processor time of this process in ``next()``."""
+    stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
+    """Time of all threads and processes by stage."""
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
+    """Processor time of the same."""
+    queued: float = 0.0
+    """Time in which threads were ready to run and had no processor."""
+    faults: float = 0.0
+    """Number of major page faults of this process."""
+    pressure: float = 0.0
+    """Time in which some task of the machine waited for memory."""
+    sampled: float = 0.0
+    """Time over which the last three were taken."""
+
+
+class Meter:
+    """Measures one iterator. ``enter()`` and ``leave()`` enclose each ``next()``, in the thread that calls it."""
+
+    def __init__(self, into: Measured):
+        self._into, self._left = into, 0.0
+
+    def enter(self) -> None:
+        NEXT.__enter__()
+        self._entered, self._process, self._own = time.perf_counter(), time.process_time(), stages.own()
+
+    def leave(self) -> None:
+        NEXT.__exit__()
+        into, spent, left, now = self._into, stages.spent(), self._left, time.perf_counter()
+        self._left = now
+        if not left:
+            self._spent, self._sampled, self._sample = spent, now, _sample()
+            return
+        into.work += self._entered - left
+        into.wait += now - self._entered
+        into.busy += time.process_time() - self._process
+        into.own += stages.own() - self._own
+        passed, self._spent = spent.since(self._spent), spent
+        for number, name in enumerate(NAMES):
+            into.stages[name] += passed.wall[number]
+            into.cpu[name] += passed.cpu[number]
+        if now - self._sampled > _SAMPLE:
+            sample = _sample()
+            into.queued += max(sample[0] - self._sample[0], 0.0)
+            into.faults += sample[1] - self._sample[1]
+            into.pressure += sample[2] - self._sample[2]
+            into.sampled += now - self._sampled
+            self._sampled, self._sample = now, sample
+
+
+def _sample() -> tuple[float, int, float]:
+    """Return the seconds that threads waited for a processor, major page faults, and seconds of memory pressure."""
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    faults += resource.getrusage(resource.RUSAGE_CHILDREN).ru_majflt
+    return stages.queued(), faults, _pressure()
+
+
+def _pressure() -> float:
+    try:
+        with open("/proc/pressure/memory", encoding="ascii") as file:
+            return int(file.readline().rpartition("=")[2]) / 1e6
+    except (OSError, ValueError):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a loader does, as far as advice depends on it."""
+
+    workers: int
+    """Threads or worker processes that make batches; 0: the training loop's own thread."""
+    batch_size: int
+    remote: bool = False
+    """Whether files are behind a network."""
+    plain: bool = False
+    """Whether torch's own loader does the work."""
+    shrink: float = 1.0
+    """Pixels of an image file per pixel of the batch, on average."""
+    dali: bool = False
+    """Whether DALI decodes what it supports."""
+    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What limits the speed, and what to do about it."""
+
+    stage: StageName
+    share: float
+    """Share of the time of the training loop that this stage takes, as far as it can be attributed."""
+    why: str
+    """What was measured."""
+    next_step: str
+
+
+def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
+    """Name the bottleneck; ``None`` if nothing was measured."""
+    if found.wait <= 0:
+        return None
+    stall = found.wait / (found.wait + found.work)
+    if stall < _STALL:
+        text = "data is there before the loop asks for it; gpupipe ceiling shows what a faster model would gain"
+        return Bottleneck("model", 1 - stall, f"the loop waits for {stall:.0%} of the time", text)
+    shares = _shares(found, of)
+    stage = max(shares, key=lambda name: shares[name])
+    per_second = found.faults / found.sampled if found.sampled else 0.0
+    if found.sampled and (per_second > _FAULTS or found.pressure > _PRESSURE * found.sampled):
+        why = f"{per_second:,.0f} pages per second had to be read back from disk"
+        return Bottleneck("memory", stall, why, _memory(of))
+    why = f"the loop waits for {stall:.0%} of the time, {shares[stage]:.0%} of it for this"
+    return Bottleneck(stage, stall * shares[stage], why, _ADVICE[stage](found, of))
+
+
+def _shares(found: Measured, of: Work) -> dict[StageName, float]:
+    """Return the share of each stage in the waiting."""
+    s, c, n, wait = found.stages, found.cpu, max(of.workers, 1), found.wait
+    own = min(found.own / wait, 1.0)
+    if of.plain:
+        return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0}
+    # Whatever else the process computes while the loop waits, DALI's threads do.
+    seen = sum(c[name] for name in ("decoding", "transforms", "user code", "storage"))
+    graph = min(s["graph"], wait)
+    cores = min(found.busy / wait, of.cores)
+    computed = min(max(found.busy - found.own - seen, 0.0), graph * of.cores)
+    idle = max(0.0, 1 - cores / min(max(n, 1), of.cores)) * graph * n
+    # Threads that neither compute nor wait for a processor wait for files where they read them, else for Python's lock.
+    reading, late = (max(s[name] - c[name], 0.0) for name in ("decoding", "transforms"))
+    kept = max(1 - found.queued / max(reading + late, 1e-9), 0.0)
+    waiting, late = reading * kept, late * kept
+    contended = late / max(s["transforms"], 1e-9)
+    seconds: dict[StageName, float] = {
+        "storage": s["storage"] + (waiting + idle) * (1 - contended),
+        "decoding": c["decoding"] + computed,
+        "transforms": c["transforms"],
+        "user code": s["user code"],
+        "lock": late + (waiting + idle) * contended,
+    }
+    every = sum(seconds.values())
+    if every <= 0:
+        return {"hand-over": 1.0}
+    rest = {name: (1 - own) * value / every for name, value in seconds.items()}
+    return {**rest, "hand-over": own}
+
+
+def _more_workers(of: Work) -> str | None:
+    """Advise more workers if cores are idle while the loop waits."""
+    if of.workers >= of.cores:
+        return None
+    return f"use num_workers={of.cores}: {of.workers or 'no'} worker{'s' * (of.workers != 1)} for {of.cores} cores"
+
+
+def _storage(found: Measured, of: Work) -> str:
+    if of.remote:
+        return 'raise prefetch_factor, use shuffle="blocks", or copy the files to a local disk'
+    return 'pack the files into shards (gpupipe pack), use shuffle="blocks", a faster disk, or cache="ram"'
+
+
+def _decoding(found: Measured, of: Work) -> str:
+    if (more := _more_workers(of)) is not None:
+        return more
+    if of.dali and 2 * found.cpu["decoding"] > found.busy:
+        return "write the images as JPEG of the size that training needs (gpupipe pack --resize), or use cache="
+    if of.shrink >= _LARGE:
+        return "decode large images smaller (scaled=True, gpupipe pack --resize), or use cache="
+    return 'keep decoded images (cache="ram" or cache="disk"), or decode on a GPU'
+
+
+def _transforms(found: Measured, of: Work) -> str:
+    return _more_workers(of) or "move transforms to the device (gpupipe.augment), or leave some out"
+
+
+def _user_code(found: Measured, of: Work) -> str:
+    if (more := _more_workers(of)) is not None:
+        return more
+    if of.plain:
+        return "let DALI do the work: gpupipe why SCRIPT lists the reasons why it does not"
+    return "profile __getitem__, own transforms and collate_fn, and replace them by transforms of gpupipe"
+
+
+def _hand_over(found: Measured, of: Work) -> str:
+    if of.batch_size < _TINY:
+        return f"use a larger batch_size: every batch costs the same, and has {of.batch_size} samples"
+    return "return tensors of fixed size rather than objects, and do less in collate_fn"
+
+
+def _lock(found: Measured, of: Work) -> str:
+    return "threads wait for Python's lock: move Python code of the training loop to another process"
+
+
+def _memory(of: Work) -> str:
+    return "lower batch_size, num_workers or cache_bytes, or give the process more memory"
+
+
+_ADVICE: dict[StageName, Callable[[Measured, Work], str]] = {
+    "storage": _storage,
+    "decoding": _decoding,
+    "transforms": _transforms,
+    "user code": _user_code,
+    "hand-over": _hand_over,
+    "lock": _lock,
+}

@@ -1,0 +1,152 @@
+"""Where a loader's time goes: stages, the bottleneck that statistics name, and ranges in torch's profiler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from gpupipe import DataLoader, datasets, transforms as T
+from gpupipe.loader.bottleneck import Measured, Work, bottleneck
+from gpupipe.stages import DECODING, NAMES, TRANSFORMS, USER_CODE, add, spent
+
+WORK = Work(workers=2, batch_size=64, cores=2, dali=True)
+
+
+def named(measured: Measured, work: float = 0.0, of: Work = WORK) -> tuple[str, str]:
+    found = bottleneck(replace(measured, wait=10.0, work=work), of)
+    assert found is not None and 0 < found.share <= 1 and found.why
+    return found.stage, found.next_step
+
+
+def measured(own: float = 0.1, busy: float = 19.0, queued: float = 0.0, **seconds: tuple[float, float]) -> Measured:
+    """By stage (wall time, processor time)."""
+    found = Measured(own=own, busy=busy, queued=queued, sampled=10.0)
+    for name, (wall, cpu) in seconds.items():
+        found.stages[name.replace("_", " ")], found.cpu[name.replace("_", " ")] = wall, cpu
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "work", "of", "stage", "word"),
+    [
+        (measured(), 200.0, WORK, "model", "model"),
+        (measured(graph=(9.8, 0.0)), 0.0, WORK, "decoding", "cache"),
+        (measured(graph=(9.8, 0.0)), 0.0, replace(WORK, shrink=9.0), "decoding", "scaled=True"),
+        (measured(graph=(9.8, 0.0)), 0.0, replace(WORK, workers=1, cores=4), "decoding", "num_workers=4"),
+        (measured(busy=1.0, graph=(9.8, 0.0)), 0.0, WORK, "storage", "pack"),
+        (measured(busy=1.0, storage=(9.0, 0.2)), 0.0, replace(WORK, remote=True), "storage", "local disk"),
+        (measured(decoding=(18.0, 17.5)), 0.0, WORK, "decoding", "JPEG"),
+        (measured(transforms=(18.0, 17.5)), 0.0, WORK, "transforms", "augment"),
+        (measured(busy=10.0, transforms=(18.0, 2.0)), 0.0, WORK, "lock", "Python's lock"),
+        (measured(transforms=(18.0, 9.0), queued=9.0), 0.0, WORK, "transforms", "augment"),
+        (measured(user_code=(18.0, 17.0)), 0.0, WORK, "user code", "__getitem__"),
+        (measured(own=8.0), 0.0, WORK, "hand-over", "objects"),
+        (measured(own=8.0), 0.0, replace(WORK, batch_size=2), "hand-over", "2 samples"),
+        (measured(own=8.0), 0.0, replace(WORK, plain=True), "hand-over", "objects"),
+        (measured(own=1.0), 0.0, replace(WORK, plain=True), "user code", "gpupipe why"),
+        (measured(own=9.0), 0.0, replace(WORK, plain=True, workers=0), "user code", "num_workers=2"),
+        (replace(measured(), faults=1e5), 0.0, WORK, "memory", "lower batch_size"),
+        (replace(measured(), pressure=5.0), 0.0, WORK, "memory", "lower batch_size"),
+    ],
+)
+def test_the_bottleneck_follows_from_the_times(found: Measured, work: float, of: Work, stage: str, word: str) -> None:
+    assert bottleneck(Measured(), of) is None
+    got, step = named(found, work, of)
+    assert got == stage and word in step
+
+
+def test_stages_exclude_those_within_and_count_threads_and_processes() -> None:
+    def work() -> None:
+        with DECODING:
+            time.sleep(0.02)
+            with TRANSFORMS:
+                time.sleep(0.03)
+
+    before = spent()
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    here = spent().since(before)
+    add(here)
+    both = spent().since(before)
+    for stage, least in ((DECODING, 0.02), (TRANSFORMS, 0.03)):
+        assert least <= here.wall[stage.number] < least + 0.02 + here.wall[USER_CODE.number] + 0.2
+        assert both.wall[stage.number] == pytest.approx(2 * here.wall[stage.number])
+        assert here.cpu[stage.number] < here.wall[stage.number]
+    work = TRANSFORMS(work)  # type: ignore[assignment]
+    with pytest.raises(ZeroDivisionError), USER_CODE:
+        _ = 1 / 0
+    after = spent()
+    time.sleep(0.02)
+    assert spent() == after  # nothing goes on
+
+
+class Slow(Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.002)
+        return torch.zeros(3, 8, 8), index
+
+
+def test_statistics_name_user_code_and_the_model() -> None:
+    with pytest.warns(match="torch's own loader"):
+        loader = DataLoader(Slow(), 4, device="cpu")
+    with loader:
+        assert loader.stats()["bottleneck"] is None
+        list(loader)
+        assert loader.stats()["bottleneck"]["stage"] == "user code"
+    images = datasets.Arrays(np.zeros((12, 8, 8, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    with DataLoader(images, 4, device="cpu") as loader:
+        for _ in loader:
+            time.sleep(0.1)
+        stats = loader.stats()
+    assert stats["bottleneck"]["stage"] == "model" and stats["bottleneck"]["share"] > 0.5
+    assert list(stats["stages"]) == NAMES and stats["stages"]["storage"] == 0
+    json.dumps(stats)
+
+
+def test_worker_processes_send_their_times(photos: Path) -> None:
+    steps = T.Compose([T.Resize((32, 32)), T.ToTensor()])
+    with DataLoader(datasets.ImageFolder(photos, steps), 6, device="cpu", engine="torch", num_workers=1) as loader:
+        list(loader)
+        stages = loader.stats()["stages"]
+    assert stages["decoding"] > 0 and stages["transforms"] > 0
+
+
+def test_stages_are_ranges_while_a_profiler_is_active() -> None:
+    images = datasets.Arrays(np.zeros((8, 8, 8, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with DataLoader(images, 4, device="cpu", collate_fn=list) as loader:
+        list(loader)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, experimental_config=everywhere) as profile:
+            list(loader)
+        counts = {event.key: event.count for event in profile.key_averages() if event.key.startswith("gpupipe: ")}
+        with torch.profiler.profile(activities=activities) as off:
+            pass
+        list(loader)
+    assert counts["gpupipe: next batch"] == 3 and counts["gpupipe: user code"] == 2 and "gpupipe: transforms" in counts
+    assert not [event for event in off.key_averages() if event.key.startswith("gpupipe")]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["slow-disk", "slow-user-code", "slow-hand-over", "slow-model", "tiny-batches"])
+def test_planted_bottlenecks_are_named(name: str) -> None:
+    """The others depend on what else the machine does; ``benchmarks/bottlenecks.py`` plants all ten."""
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "bottlenecks.py"
+    command = [sys.executable, str(script), "--plant", name, "--seconds", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert f"{name} named" in done.stdout
