@@ -190,6 +190,11 @@ def pack(
         Optional[int],  # noqa: UP045
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
+    part: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--part", metavar="K/N", help="Write only part K of N, on one of N machines."),
+    ] = None,
+    complete: Annotated[bool, typer.Option("--complete", help="Join and verify the parts of all machines.")] = False,
 ) -> int:
     """Copy a dataset into a form that is faster to read. Exit code 3: some bad samples were left out."""
     from .commands.pack import run
@@ -215,6 +220,8 @@ def pack(
             label=label,
             columns=columns,
             num_workers=num_workers,
+            part=part,
+            complete=complete,
         )
     )
 

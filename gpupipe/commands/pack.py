@@ -37,7 +37,8 @@ def _refuse_without_format(request: Request) -> None:
         "--resize": request.resize, "--quality": request.quality, "--decoded": request.decoded,
         "--exif": request.exif, "--shards": request.shards, "--shard-bytes": request.shard_bytes,
         "--shuffle": request.shuffle, "--seed": request.seed, "--source": request.kind, "--image": request.image,
-        "--label": request.label, "--columns": request.columns,
+        "--label": request.label, "--columns": request.columns, "--part": request.part,
+        "--complete": request.complete,
     }  # fmt: skip
     given = [name for name, value in others.items() if value not in (None, False)]
     if given or not request.sliceable:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 from rich.filesize import decimal
@@ -17,14 +18,15 @@ from rich.filesize import decimal
 from ..cache_folder import replacing
 from ..datasets.images import EncodedImages
 from ..datasets.index.progress import Progress
-from ..errors import BadSample, DatasetError
+from ..errors import BadSample, ConfigError, DatasetError
 from ..formats.base import Unpacked
 from ..pack.columns import Column, carry
 from ..pack.conversion import Conversion
 from ..pack.formats import Format
 from ..pack.images import Reencoded
 from ..pack.journal import NAME, Journal
-from ..pack.shards import Job, ShardDone, pack_shards, plan_shards
+from ..pack.parts import Part, check_part, check_whole, complete
+from ..pack.shards import PARTS, Job, ShardDone, ShardTask, pack_shards, plan_shards
 from ..pack.unpack import Unpacking
 from ..pack.verify import verify
 from ..planning.order import Shuffle
@@ -44,6 +46,9 @@ _MEGABYTE = 1_000_000
 def run(request: Request, format: Format, form: Conversion, shard_bytes: int) -> int:
     """Run the command; see :func:`gpupipe.commands.pack.run`."""
     source, destination = placed(request.source, request.destination)
+    if request.part is not None and request.complete:
+        raise ConfigError("--part writes a part and --complete joins all of them; run --complete after the last part")
+    part = None if request.part is None else Part.of(request.part)
     packed_together: Source | None = None
     try:
         with libraries_silenced():
@@ -54,6 +59,11 @@ def run(request: Request, format: Format, form: Conversion, shard_bytes: int) ->
     except RandomAccessError as e:
         packed_together = e.source
     assert isinstance(packed_together, Shards)
+    if part is not None or request.complete:
+        raise ConfigError(
+            f"--part and --complete: the samples of {request.source} are compressed together, and every machine would "
+            "unpack all of them; pack them on one machine"
+        )
     with closing(Unpacking(packed_together, destination)) as unpacking:
         try:
             with Progress("Unpacking", unpacking.total // _MEGABYTE, "MB") as progress, libraries_silenced():
@@ -117,6 +127,11 @@ def _pack(
         "split": request.split, "shards": len(tasks), "order": _seed(request),
     }  # fmt: skip
     began = time.monotonic()
+    if request.part is not None:
+        return _pack_part(request, job, tasks, about, Part.of(request.part))
+    if request.complete:
+        complete(destination, about, [task.name for task in tasks], _done)
+    check_whole(destination)
     with closing(Journal(destination, about, _done)) as journal:
         try:
             with Progress("Packing", len(indices)) as progress:
@@ -142,6 +157,30 @@ def _pack(
         text = f"{quantity(oriented, 'image')} had an EXIF orientation, which plain pixels do not keep"
         console(stderr=True).print(f"{text}; --exif turns them", style="yellow")
     return _SOME_LEFT_OUT if bad else 0
+
+
+def _pack_part(request: Request, job: Job, tasks: Sequence[ShardTask], about: dict[str, object], part: Part) -> int:
+    """Write the shards of a part."""
+    check_part(job.folder, part)
+    mine = tasks[part.range(len(tasks))]
+    job = replace(job, unfinished=f"{PARTS}-{part.number}")
+    began = time.monotonic()
+    with closing(Journal(job.folder, {**about, "part": str(part)}, _done, part.journal)) as journal:
+        try:
+            with Progress("Packing", sum(len(task.indices) for task in mine)) as progress:
+                done, now = pack_shards(job, mine, journal, processes=request.processes, progress=progress)
+        except KeyboardInterrupt:
+            return stopped()
+    left_out = sum(len(shard.left_out) for shard in done)
+    rows = [
+        ("part", f"{part}: {quantity(len(done), 'shard')} of {len(tasks):,}, {sum(s.samples for s in done):,} samples"),
+        ("left out", quantity(left_out, "bad sample") if left_out else "nothing"),
+        ("this time", f"{now:,} in {time.monotonic() - began:.1f} s"),
+        ("journal", part.journal),
+        ("next", "when all parts are written: the same command with --complete in place of --part"),
+    ]
+    console().print(pairs(rows, title=job.folder))
+    return _SOME_LEFT_OUT if left_out else 0
 
 
 def _order(

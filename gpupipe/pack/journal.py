@@ -34,20 +34,21 @@ class Journal(Generic[D]):
         folder: the destination.
         about: what is written and from which source, as JSON values; only a run with equal values can resume.
         read: converts the values of a line to a :class:`Done`; raises :class:`TypeError` if they do not fit.
+        name: name of the file.
 
     Raises:
         ConfigError: the folder contains anything but the output of such a run, or another run is writing to it.
         DatasetError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: str, about: Mapping[str, Any], read: Callable[..., D]):
+    def __init__(self, folder: str, about: Mapping[str, Any], read: Callable[..., D], name: str = NAME):
         self._read = read
         self.done: dict[str, D] = {}
         """Finished parts, by name."""
         try:
             os.makedirs(folder, exist_ok=True)
             refuse_foreign(folder)
-            self._file = open(os.path.join(folder, NAME), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
+            self._file = open(os.path.join(folder, name), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
         except OSError as e:
             raise DatasetError(f"{folder}: {e.strerror}; give a folder that can be written to") from None
         try:
@@ -94,14 +95,19 @@ class Journal(Generic[D]):
         self._append(*(one.line() for one in rows))
 
     def _append(self, *rows: Mapping[str, object]) -> None:
-        self._file.write("".join(json.dumps(row) + "\n" for row in rows) or "\n")
+        self._file.write(lines_of(rows) or "\n")
         self._file.flush()
+
+
+def lines_of(rows: Iterable[Mapping[str, object]]) -> str:
+    """Return rows as they are in a journal."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def refuse_foreign(folder: str) -> None:
     """Raise :class:`ConfigError` if a folder contains anything but the output of packing, and :class:`OSError`."""
     there = os.listdir(folder) if os.path.lexists(folder) else []
-    if there and NAME not in there:
+    if there and not any(name.startswith("gpupipe-pack.") for name in there):
         raise ConfigError(f"{folder} is not empty, and gpupipe overwrites nothing; give a new folder")
 
 

@@ -45,6 +45,8 @@ class Job:
     format: Format
     folder: str
     carried: Carried
+    unfinished: str = PARTS
+    """Name of the folder, in the destination, of shards that are being written."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def pack_shards(
                 journal.add([done])
     finally:
         shutil.rmtree(
-            os.path.join(job.folder, PARTS), ignore_errors=True
+            os.path.join(job.folder, job.unfinished), ignore_errors=True
         )  # including those of processes that were killed
     found = [journal.done[task.name] for task in tasks]
     return found, sum(journal.done[task.name].samples for task in left)
@@ -227,7 +229,7 @@ class _Hashed(io.RawIOBase):
 
 def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
     """Write one shard, under another name until it is complete."""
-    part = os.path.join(job.folder, PARTS, f"{task.name}.{os.getpid()}")
+    part = os.path.join(job.folder, job.unfinished, f"{task.name}.{os.getpid()}")
     try:
         os.makedirs(os.path.dirname(part), exist_ok=True)
         with open(part, "wb", buffering=0) as raw:
