@@ -144,6 +144,9 @@ def expanded(nav: list[Any], names: list[str]) -> list[Any]:
 
 # ---- what MkDocs calls
 
+_TEXTS: dict[str, str] = {}
+"""The Markdown of all pages, for llms.txt."""
+
 
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
@@ -162,8 +165,42 @@ def on_files(files: Any, config: Any) -> Any:
     for name in ("messages", "gallery", "api"):
         for page, content in neighbour(name).pages().items():
             add(page, content)
+    _TEXTS.update({file.src_uri: file.content_string for file in files.documentation_pages()})
     config.nav = expanded(config.nav, [file.src_uri for file in files.documentation_pages()])
     return files
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence below the heading of a page."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+    for part in FENCE.sub("", text).split("\n\n"):
+        if re.match(r"[`\w*]", part.strip()):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(part.split())).replace("**", "")
+            return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+    return ""
+
+
+def llms(nav: list[Any], texts: dict[str, str]) -> str:
+    """Return llms.txt: every page with its address and first sentence, by section of the navigation."""
+    lines = ["# gpupipe", "", f"> {first_sentence(texts['index.md'])}"]
+
+    def page(name: str, title: str | None = None) -> None:
+        heading = re.search(r"(?m)^# (.+)$", texts[name])
+        about = first_sentence(texts[name])
+        address = name.removesuffix(".md") + ".html"
+        lines.append(f"- [{title or (heading[1] if heading else name)}]({address}){f': {about}' if about else ''}")
+
+    for section in nav:
+        ((title, inside),) = section.items()
+        lines += ["", f"## {title}", ""]
+        for item in [inside] if isinstance(inside, str) else inside:
+            for name, value in item.items() if isinstance(item, dict) else [(None, item)]:
+                page(value, name)
+    return "\n".join(lines) + "\n"
+
+
+def on_post_build(config: Any) -> None:
+    Path(config.site_dir, "llms.txt").write_text(llms(config.nav, _TEXTS), encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

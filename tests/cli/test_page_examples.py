@@ -6,7 +6,9 @@ import ast
 import importlib.util
 import json
 import re
+import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,46 @@ def test_the_pages_of_the_guide_run(warm: Interpreter, material: Path, tmp_path:
     }
     assert len(promised) >= 10
     assert {(page, text) for page, text in promised if text not in said[page]} == set()
+
+
+TORCHVISION = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from torchvision_ops import define_missing_operators
+define_missing_operators()
+"""
+
+
+@pytest.mark.thorough
+def test_the_skill_can_be_followed(warm: Interpreter, material: Path, tmp_path: Path) -> None:
+    """Every command, in order, with the script that the page shows."""
+    pytest.importorskip("torchvision")
+    (tmp_path / "photos").symlink_to(material / "photos")
+    page = (ROOT / "docs/SKILL.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "train.py").write_text(code)
+    answers = []
+    for line in "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines():
+        program, *arguments = shlex.split(line)
+        if program == "gpupipe":
+            run = f"sys.argv = {['gpupipe', *arguments]!r}; from gpupipe.cli import main; main()"
+            done = warm.run(code=TORCHVISION + run, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            answers.append(json.loads(done.stdout.splitlines()[-1]))
+        elif program == "python":
+            *options, script = arguments
+            assert options == ["-W", "error::UserWarning"]
+            run = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
+            done = warm.run(code=TORCHVISION + run, cwd=tmp_path, warn=options[1:])
+            assert done.returncode == 0, done.stderr
+            assert done.stdout == "images (3, 64, 64) torch.float32\n"
+        else:
+            subprocess.run([program, *arguments], cwd=tmp_path, check=True)
+    doctor, before, after = answers
+    assert doctor["exit_code"] == 0 and all(it["level"] != "wrong" for it in doctor["findings"])
+    assert [it["uses_gpupipe"] for it in before["loaders"] + after["loaders"]] == [False, True]
+    (loader,) = after["loaders"]
+    assert loader["engine"] == "dali" and loader["reasons"] == []
 
 
 def test_a_page_that_is_wrong_is_seen() -> None:
