@@ -195,14 +195,14 @@ def plant(name: str, seconds: float) -> dict[str, Any]:
         made = PLANTS[name][0](Path(folder))
         with made if not isinstance(made, DataLoader) else _itself(made) as loader:
             until, warm = time.perf_counter() + seconds, False
-            while time.perf_counter() < until or not warm:
+            while time.perf_counter() < until or loader.stats()["batches"] <= 8:
                 for _ in loader:
                     if name == "pythons-lock" and not warm:
                         threading.Thread(target=compute, daemon=True).start()
                     warm = True
                     if name == "slow-model":
                         time.sleep(0.3)
-                    if time.perf_counter() > until:
+                    if time.perf_counter() > until and loader.stats()["batches"] > 8:
                         break
             found = loader.stats()
             loader.close()

@@ -399,6 +399,28 @@ def why(
     return run(script, arguments or [], seconds=seconds)
 
 
+@_command_of_script
+def ceiling(
+    script: Annotated[
+        Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")
+    ],
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the whole training. Stands before SCRIPT.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 10.0,
+    loader: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Number of the loader in the order of making; by default the first in long use."),
+    ] = None,
+) -> int:
+    """Run a script for some steps, replay its batches from memory, and show what a perfect loader would save."""
+    from .commands.ceiling import run
+
+    return run(script, arguments or [], epochs=epochs, seconds=seconds, loader=loader)
+
+
 @_command
 def demo(
     folder: Annotated[

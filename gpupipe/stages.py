@@ -124,17 +124,21 @@ def add(other: Spent) -> None:
     _sum(_ended, other.wall, other.cpu)
 
 
-def queued() -> float:
-    """Return the seconds that living threads with an account were ready to run and had no processor; 0 if Linux does
-    not tell."""
-    total = 0
+def queued() -> tuple[float, float]:
+    """Return the seconds that threads with an account were ready to run and had no processor: this thread, and all
+    others that live; 0 if Linux does not tell."""
+    mine, others = 0, 0
     for account in tuple(_accounts):
         try:
             with open(f"/proc/self/task/{account.number}/schedstat", "rb") as file:
-                total += int(file.read().split()[1])
+                nanoseconds = int(file.read().split()[1])
         except (OSError, IndexError):
             continue
-    return total / 1e9
+        if account is _here.account:
+            mine = nanoseconds
+        else:
+            others += nanoseconds
+    return mine / 1e9, others / 1e9
 
 
 def _sum(into: tuple[list[float], list[float]], wall: Any, cpu: Any) -> None:

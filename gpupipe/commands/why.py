@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ..errors import ConfigError
 from ..why.explain import TORCHS_OWN, Explained, explain
-from ..why.watch import Watched, run_script
+from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell, write_now
 from .console import console, pairs, print_error
 
@@ -30,22 +30,24 @@ def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
 
     out = sys.stdout
 
-    def done(watched: Watched) -> None:
-        code = 1
+    def done(watched: Watched) -> NoReturn:
+        watched.stopped = True
+        found = [explain(made, seconds=seconds) for made in watched.made]
+        with redirect_stdout(out):
+            end(_report(script, found, watched))
+
+    def iterate(watched: Watched, made: Made, begin: Begin) -> NoReturn:
         try:
-            found = [explain(made, seconds=seconds) for made in watched.made]
-            with redirect_stdout(out):
-                code = _report(script, found, watched)
+            done(watched)
         except BaseException:  # an error of ours must not start the training
             traceback.print_exc()
-        finally:
-            _end(code)
+            end(1)
 
-    run_script(script, arguments, done)
-    raise AssertionError("the process has ended")
+    run_script(script, arguments, iterate, done)
 
 
-def _end(code: int) -> NoReturn:
+def end(code: int) -> NoReturn:
+    """End the process at once, with the answer of the command and without anything of the script."""
     write_now(code)
     for child in multiprocessing.active_children():
         child.kill()
@@ -57,12 +59,10 @@ def _end(code: int) -> NoReturn:
 
 def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
     screen = console()
+    if not found:
+        return ended_early(script, watched, "made a DataLoader")
     if watched.error is not None:
         traceback.print_exception(watched.error, file=sys.stderr)
-    if not found:
-        end = f"with {type(watched.error).__name__}" if watched.error else "normally"
-        print_error(ConfigError(f"{script} ended {end} before it made a DataLoader; give it the arguments it needs"))
-        return 2
     tell(loaders=found, stopped_at=watched.reached, error=None if watched.error is None else repr(watched.error))
     for number, one in enumerate(found, 1):
         screen.print(_table(number, one))
@@ -74,6 +74,16 @@ def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
         where = "the script ended without iterating over a loader"
     screen.print(f"{where}; loaders that it would make later are not listed", style="dim", soft_wrap=True)
     return 0
+
+
+def ended_early(script: Path, watched: Watched, before: str) -> int:
+    """Print that a script ended before it did what was waited for, and why. Returns the exit code."""
+    how = "normally"
+    if watched.error is not None:
+        traceback.print_exception(watched.error, file=sys.stderr)
+        how = f"with {type(watched.error).__name__}"
+    print_error(ConfigError(f"{script} ended {how} before it {before}; give it the arguments that it needs"))
+    return 2
 
 
 def _table(number: int, one: Explained) -> Table:

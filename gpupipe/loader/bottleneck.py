@@ -24,6 +24,8 @@ _PRESSURE = 0.1
 """Share of time in which tasks of the machine wait for memory, from which memory is the bottleneck."""
 _TINY = 16
 """Samples in a batch below which batches are tiny."""
+_PER_BATCH = 0.25
+"""Share of the hand-over from which tiny batches are the cause."""
 _LARGE = 4.0
 """Decoded pixels per pixel of the batch from which images are large."""
 
@@ -46,13 +48,15 @@ class Measured:
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
     """Processor time of the same."""
     queued: float = 0.0
-    """Time in which threads were ready to run and had no processor."""
+    """Time in which threads other than the consumer were ready to run and had no processor."""
+    delayed: float = 0.0
+    """The same of the consumer."""
     faults: float = 0.0
     """Number of major page faults of this process."""
     pressure: float = 0.0
     """Time in which some task of the machine waited for memory."""
     sampled: float = 0.0
-    """Time over which the last three were taken."""
+    """Time over which the last four were taken."""
 
 
 class Meter:
@@ -82,18 +86,21 @@ class Meter:
             into.cpu[name] += passed.cpu[number]
         if now - self._sampled > _SAMPLE:
             sample = _sample()
-            into.queued += max(sample[0] - self._sample[0], 0.0)
-            into.faults += sample[1] - self._sample[1]
-            into.pressure += sample[2] - self._sample[2]
+            delayed, queued, faults, pressure = (b - a for a, b in zip(self._sample, sample, strict=True))
+            into.delayed += max(delayed, 0.0)  # threads may have ended
+            into.queued += max(queued, 0.0)
+            into.faults += faults
+            into.pressure += pressure
             into.sampled += now - self._sampled
             self._sampled, self._sample = now, sample
 
 
-def _sample() -> tuple[float, int, float]:
-    """Return the seconds that threads waited for a processor, major page faults, and seconds of memory pressure."""
+def _sample() -> tuple[float, float, float, float]:
+    """Return the seconds that this thread and others waited for a processor, the number of major page faults, and the
+    seconds of memory pressure."""
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     faults += resource.getrusage(resource.RUSAGE_CHILDREN).ru_majflt
-    return stages.queued(), faults, _pressure()
+    return *stages.queued(), faults, _pressure()
 
 
 def _pressure() -> float:
@@ -144,6 +151,8 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
         return Bottleneck("model", 1 - stall, f"the loop waits for {stall:.0%} of the time", text)
     shares = _shares(found, of)
     stage = max(shares, key=lambda name: shares[name])
+    if of.batch_size < _TINY and shares["hand-over"] > _PER_BATCH:
+        stage = "hand-over"  # transforms, too, take longer by the image
     per_second = found.faults / found.sampled if found.sampled else 0.0
     if found.sampled and (per_second > _FAULTS or found.pressure > _PRESSURE * found.sampled):
         why = f"{per_second:,.0f} pages per second had to be read back from disk"
@@ -155,9 +164,10 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
 def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     """Return the share of each stage in the waiting."""
     s, c, n, wait = found.stages, found.cpu, max(of.workers, 1), found.wait
-    own = min(found.own / wait, 1.0)
+    # A consumer that is ready to run has something to do, too. What the loop itself waited for a processor is its own.
+    own = min((found.own + found.delayed * wait / (wait + found.work)) / wait, 1.0)
     if of.plain:
-        return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0}
+        return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0, "hand-over": 0.0}
     # Whatever else the process computes while the loop waits, DALI's threads do.
     seen = sum(c[name] for name in ("decoding", "transforms", "user code", "storage"))
     graph = min(s["graph"], wait)

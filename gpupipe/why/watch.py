@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils.data import DataLoader as TorchLoader
 
@@ -44,11 +44,21 @@ class Watched:
     """File and line that began to iterate over a loader; empty if the script ended before."""
     error: BaseException | None = None
     """Exception that ended the script."""
+    stopped: bool = False
+    """Whether loaders are left alone from now on."""
+
+
+Begin = Callable[[], Iterator[Any]]
+"""Begins an epoch of a loader."""
+
+
+def _as_it_is(watched: Watched, made: Made, begin: Begin) -> Iterator[Any]:
+    return begin()
 
 
 @contextmanager
-def watching(reached: Callable[[], Any]) -> Iterator[Watched]:
-    """Note every loader that is made, of torch or gpupipe, and call ``reached`` when one of them is iterated over.
+def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_is) -> Iterator[Watched]:
+    """Note every loader that is made, of torch or gpupipe, and call ``iterate`` for ``iter()`` of one of them.
 
     The methods of the classes are replaced, not their names, so that it does not matter how a script imports them, and
     subclasses and loaders of frameworks are noted too.
@@ -56,26 +66,24 @@ def watching(reached: Callable[[], Any]) -> Iterator[Watched]:
     watched = Watched()
     before = [(cls, cls.__init__, cls.__iter__) for cls in _SIGNATURES]
 
-    def restore() -> None:
-        for cls, init, begin in before:
-            cls.__init__, cls.__iter__ = init, begin  # type: ignore[method-assign]
-
     def replace(cls: type[TorchLoader[Any]]) -> None:
         init, begin = cls.__init__, cls.__iter__
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **kwargs)
+            if watched.stopped:
+                return
             if not type(self).__module__.startswith("gpupipe.") or type(self) is DataLoader:
                 arguments = _SIGNATURES[cls].bind(self, *args, **kwargs).arguments
                 del arguments["self"]
                 watched.made.append(Made(self, arguments, _place()))
 
         def __iter__(self: Any) -> Any:
-            if any(one.loader is self for one in watched.made):
-                watched.reached = _place()
-                restore()
-                reached()
-            return begin(self)
+            made = next((one for one in watched.made if one.loader is self), None)
+            if made is None or watched.stopped:
+                return begin(self)
+            watched.reached = watched.reached or _place()
+            return iterate(watched, made, lambda: begin(self))
 
         cls.__init__, cls.__iter__ = __init__, __iter__  # type: ignore[method-assign]
 
@@ -84,33 +92,33 @@ def watching(reached: Callable[[], Any]) -> Iterator[Watched]:
     try:
         yield watched
     finally:
-        restore()
+        for cls, init, begin in before:
+            cls.__init__, cls.__iter__ = init, begin  # type: ignore[method-assign]
 
 
-def run_script(script: Path, arguments: Sequence[str], done: Callable[[Watched], None]) -> None:
-    """Run a script as ``python SCRIPT ARGUMENTS`` does, and call ``done`` once.
+def run_script(
+    script: Path,
+    arguments: Sequence[str],
+    iterate: Callable[[Watched, Made, Begin], Iterator[Any]],
+    ended: Callable[[Watched], NoReturn],
+) -> NoReturn:
+    """Run a script as ``python SCRIPT ARGUMENTS`` does. What it prints goes to standard error.
 
-    ``done`` is called where the script begins to iterate over a loader, with everything that the script holds still
-    alive, or after the script has ended. If it returns, the script continues; let it end the process to prevent that.
-    What the script prints goes to standard error, also while ``done`` runs.
+    Args:
+        iterate: called where the script begins to iterate over a loader, with everything that it holds still alive. If
+            it returns, the script continues.
+        ended: called after the script has ended; ends the process.
     """
-    called = False
-
-    def finish() -> None:
-        nonlocal called
-        called = True
-        done(watched)
-
     sys.argv, sys.path[0] = [str(script), *arguments], str(script.resolve().parent)
-    with redirect_stdout(sys.stderr), watching(finish) as watched:
+    with redirect_stdout(sys.stderr), watching(iterate) as watched:
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as e:
             watched.error = e if e.code else None
         except Exception as e:
             watched.error = e
-    if not called:
-        finish()
+        watched.stopped = True
+        ended(watched)
 
 
 def _place() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
 import gpupipe
 from gpupipe import datasets, transforms as T
+from gpupipe.commands.ceiling import _of
+from gpupipe.why.ceiling import Ceiling
 from gpupipe.why.explain import TORCHS_OWN, explain
 from gpupipe.why.watch import watching
 
@@ -90,15 +93,15 @@ class Endless(IterableDataset[Any]):
 
 def test_loaders_are_noted_and_explained() -> None:
     images = datasets.Arrays(np.zeros((8, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
-    with watching(lambda: None) as watched:
+    with watching() as watched:
         gpupipe.DataLoader(images, 2, device="cpu")
         TorchLoader(Endless(), batch_size=2)
         first = TorchLoader(range(4), num_workers=1, in_order=False)  # type: ignore[arg-type]
         next(iter(first))
         TorchLoader(range(4))  # type: ignore[arg-type]
-    assert [made.ours for made in watched.made] == [True, False, False]
+    assert [made.ours for made in watched.made] == [True, False, False, False]
     assert watched.made[2].arguments["in_order"] is False and watched.reached
-    native, stream, plain = (explain(made, seconds=0) for made in watched.made)
+    native, stream, plain = (explain(made, seconds=0) for made in watched.made[:3])
     assert native.engine == "dali" and not native.reasons and str(native.change) == "nothing"
     assert stream.engine == TORCHS_OWN and [reason.code for reason in stream.reasons] == ["stream"]
     assert "in-order" in [reason.code for reason in plain.reasons] and plain.ratio is None
@@ -106,7 +109,69 @@ def test_loaders_are_noted_and_explained() -> None:
 
 def test_an_option_that_costs_dali_is_measured() -> None:
     images = datasets.Arrays(np.zeros((64, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
-    with watching(lambda: None) as watched:
+    with watching() as watched:
         gpupipe.DataLoader(images, 8, device="cpu", num_workers=1)
     found = explain(watched.made[0], seconds=0.05)
     assert found.rates is not None and set(found.rates) == {"gpupipe", "reference"} and found.ratio is not None
+
+
+LOOP = """
+import sys, time
+from pathlib import Path
+import numpy as np, torch
+import gpupipe
+from gpupipe import datasets, transforms as T
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.ones(2), index
+
+check = torch.utils.data.DataLoader(Slow(), batch_size=2)
+next(iter(check))  # too short to be measured
+train = torch.utils.data.DataLoader(Slow(), batch_size=2)
+try:
+    for epoch in range(90):
+        for images, index in train:
+            assert images.sum() == 4
+            images.mul_(0)
+            time.sleep(0.01)
+finally:
+    Path("saved").touch()
+"""
+
+
+def test_the_ceiling_replays_batches_in_the_loop(
+    warm: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "command.py").write_text(COMMAND)
+    monkeypatch.chdir(tmp_path)
+    done = warm.run(
+        tmp_path / "command.py", "ceiling", "--json", "--seconds", 0.3, "--epochs", 90, "train.py", "--lr", 1
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    found = answer["ceiling"]
+    assert found["at"] == "train.py:18" and not found["uses_gpupipe"] and found["steps"] == 20
+    assert found["seconds"] > 0.025 and 0.01 < found["perfect"] < found["seconds"] and 0.1 < answer["saves"] < 0.9
+    saved, whole = answer["hours"]
+    assert whole == pytest.approx(90 * 20 * found["seconds"] / 3600) and saved == pytest.approx(whole * answer["saves"])
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_loop_that_is_too_short_for_a_ceiling(warm: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nlist(torch.utils.data.DataLoader([1, 2]))")
+    (tmp_path / "command.py").write_text(COMMAND)
+    done = warm.run(tmp_path / "command.py", "ceiling", tmp_path / "train.py")
+    assert done.returncode == 2 and "ended normally before it had taken enough batches of a loader" in done.stderr
+
+
+def test_what_a_ceiling_saves() -> None:
+    found = Ceiling("train.py:1", True, 10, 0.4, 0.3, 1000)
+    assert found.saves == pytest.approx(0.25) and found.hours(81) == pytest.approx((2.25, 9.0))
+    assert _of(1.7, 9.0, 90) == "1.7 of 9.0 hours in 90 epochs" and _of(0.1, 0.5, 1) == "6.0 of 30.0 minutes in 1 epoch"
+    assert Ceiling("train.py:1", True, 10, 0.4, 0.3, None).hours(1) is None

@@ -56,7 +56,7 @@ def test_the_reasons_are_those_of_the_loader(script: Script, data: Path) -> None
     for package in script.needs:
         pytest.importorskip(package)
     args = Args(data, workers=script.workers)
-    with watching(lambda: None) as watched, any_checksum(), warnings.catch_warnings():
+    with watching() as watched, any_checksum(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about pin_memory
         torch.manual_seed(0)
         next(iter(script.run(args, TorchLoader)), None)
