@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CONSTRAINTS ?= constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick pytest scripts lint bench docs gpu clean
@@ -10,13 +11,13 @@ READY := $(VENV)/.ready
 help:  ## show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	# Python compiles modules when they are first imported; most are never imported.
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -e '.[dev]'
 	# Only the tests compare with torchvision and timm. torchvision has no build for torch without CUDA, and without its
 	# dependencies it does not pull another torch.
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --no-deps torchvision timm
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) --no-deps torchvision timm
 	@touch $@
 
 demo: $(READY)  ## train a small network through DALI and through the reference and compare them (needs no data and no GPU)
@@ -83,7 +84,7 @@ docs: $(VENV)/.docs  ## build the site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f docs/site/mkdocs.yml
 
 $(VENV)/.docs: $(READY)
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -e '.[docs]'
 	@touch $@
 
 # A torch for CUDA 12 may need DALI for CUDA 12; its nvJPEG decodes no windows with Pillow's upsampling.
@@ -96,14 +97,14 @@ gpu:  ## test a machine with a GPU in 12 minutes: PASS or FAIL, and speed; ALL=1
 
 # Both builds of DALI share a folder, so the other build is removed first.
 $(VENV)/.dali-cuda13: $(READY)
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[cuda13]'
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -e '.[cuda13]'
 	$(BIN)/python -m pip uninstall -q -y nvidia-dali-cuda120
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --force-reinstall --no-deps nvidia-dali-cuda130
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) --force-reinstall --no-deps nvidia-dali-cuda130
 	@rm -f $(VENV)/.dali-cuda12 && touch $@
 
 $(VENV)/.dali-cuda12: $(READY)
 	$(BIN)/python -m pip uninstall -q -y nvidia-dali-cuda130
-	$(BIN)/python -m pip install -q --no-compile -c constraints.txt --force-reinstall --no-deps nvidia-dali-cuda120
+	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) --force-reinstall --no-deps nvidia-dali-cuda120
 	@rm -f $(VENV)/.dali-cuda13 && touch $@
 
 clean:  ## remove everything that make created

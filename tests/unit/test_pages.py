@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,16 @@ def test_the_site_has_every_page_and_no_other() -> None:
     assert hooks.expanded([{"A": "a.md"}, {"B": "b/"}], ["a.md", "b/c.md", "d.md"]) == [
         {"A": "a.md"}, {"B": ["b/c.md"]}, {"More": ["d.md"]},
     ]  # fmt: skip
+
+
+def test_the_notebook_is_the_first_page() -> None:
+    """tests/cli/test_page_examples.py runs the code of that page."""
+    made = site("notebook").notebook((ROOT / "docs/start.md").read_text())
+    assert (ROOT / "examples/quickstart.ipynb").read_text() == made, "run python docs/site/notebook.py"
+    cells = json.loads(made)["cells"]
+    assert [cell["cell_type"] for cell in cells][:2] == ["markdown", "code"] and len(cells) > 8
+    text = "".join(line for cell in cells if cell["cell_type"] == "markdown" for line in cell["source"])
+    assert broken_links(text, ROOT / "examples") == []
 
 
 def test_every_message_is_on_a_page_of_the_site() -> None:
