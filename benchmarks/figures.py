@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = {
     "README.md": ("headline",),
+    "docs/claims.md": ("claims workers", "claims dali", "claims pinning"),
     "docs/figures.md": ("figures", "gpu"),
     "docs/machines.md": ("faults", "decoding", "frameworks"),
     "docs/promises.md": ("promises", "costs"),
@@ -639,6 +640,57 @@ def tutorial() -> str:
     return text + table(["change", "images/s", "relative to torch's loader"], rows)
 
 
+_NOT_CLAIMED = "Not measured on a quiet machine yet: `python benchmarks/claims.py`."
+
+
+def claimed_workers() -> str:
+    """Speed by number of workers."""
+    if not (result := load("claims_cpu")):
+        return _NOT_CLAIMED
+    found, settings = result["loaders"]["candidates"], result["settings"]
+    rows = []
+    for workers in sorted({int(name.split()[1]) for name in found}):
+        names = [f"torch {workers}", f"gpupipe {workers}"]
+        rates = [f"{found[name]['median']:.0f}" if name in found else "" for name in names]
+        rows.append([str(workers), *rates])
+    text = (
+        f"Images per second, batches of {settings['batch_size']}, median of {settings['rounds']} rounds "
+        f"({machine(result)}):\n\n"
+    )
+    return text + table(["num_workers", "torch's loader", "gpupipe on DALI"], rows)
+
+
+def claimed_dali() -> str:
+    """Speed of DALI beside torch's loader, each with its best number of workers."""
+    if not (result := load("claims_cpu")):
+        return _NOT_CLAIMED
+    found = result["loaders"]["candidates"]
+    best = {
+        loader: max((one["median"], name) for name, one in found.items() if name.startswith(loader))
+        for loader in ("torch", "gpupipe")
+    }
+    ours, theirs = best["gpupipe"], best["torch"]
+    ratios = [a / b for a, b in zip(*(found[name]["images_per_second"] for _, name in (ours, theirs)), strict=True)]
+    spread = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+    return (
+        f"On this CPU, DALI's CPU backend in gpupipe makes {ours[0]:.0f} images per second with its best number of "
+        f"threads, and torch's loader {theirs[0]:.0f} with its best number of workers: {ratio(spread)} times as many."
+    )
+
+
+def claimed_pinning() -> str:
+    """Speed of the copy within the host."""
+    if not (result := load("claims_cpu")):
+        return _NOT_CLAIMED
+    copies = result["copies"]
+    rates = copies["gigabytes_per_second"]
+    return (
+        f"On this CPU, copying a batch of {copies['megabytes']:.0f} MB within the host takes {rates['fresh']:.1f} GB/s "
+        f"to fresh memory and {rates['reused']:.1f} GB/s to memory that was used before, "
+        f"{ratio(copies['reused_to_fresh'])} of the time."
+    )
+
+
 def written(page: str, names: tuple[str, ...]) -> str:
     """Replace the text between the marks of a page."""
     make = {
@@ -656,6 +708,9 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "frameworks": frameworks,
         "decoding": decoding,
         "costs": costs,
+        "claims workers": claimed_workers,
+        "claims dali": claimed_dali,
+        "claims pinning": claimed_pinning,
         "tutorial": tutorial,
     }
     for name in names:

@@ -361,6 +361,9 @@ def bench(
         Optional[str],  # noqa: UP045
         typer.Option(help="Comma-separated: dali,torch,null,torchvision; all available ones by default."),
     ] = None,
+    limits: Annotated[
+        bool, typer.Option("--limits", help="Also measure parts alone: reading, decoding, transforms, copies to a GPU.")
+    ] = False,
     device: DeviceName = None,
 ) -> int:
     """Measure engines side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
@@ -376,6 +379,7 @@ def bench(
         rounds=rounds,
         seconds=seconds,
         engines=engines,
+        limits=limits,
         device=device,
     )
 

@@ -17,6 +17,7 @@ from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
+from .limits import LIMITS, limit
 
 TORCHVISION = "torchvision"
 ENGINES = ("dali", "torch", "null", TORCHVISION)
@@ -56,11 +57,12 @@ def build(
     device: str,
     required: bool = False,
 ) -> Candidates:
-    """Create a loader for each name from :data:`ENGINES`. Unavailable ones are omitted, or raise if ``required``.
+    """Create a candidate for each name from :data:`ENGINES` and :data:`~.limits.LIMITS`. Unavailable ones are omitted;
+    engines raise an error if ``required``.
 
     Samples known to be bad are not used.
     """
-    unknown = [name for name in names if name not in ENGINES]
+    unknown = [name for name in names if name not in (*ENGINES, *LIMITS)]
     if unknown or not names:
         raise ConfigError(f"engines must be some of {', '.join(ENGINES)}, not {', '.join(unknown) or 'nothing'}")
     order = np.arange(len(dataset))
@@ -74,12 +76,17 @@ def build(
         try:
             if name == TORCHVISION:
                 found.start[name] = _torchvision(many, pipeline, device, common).__iter__
+                continue
+            made: Any
+            if name in LIMITS:
+                made = limit(name, many, device=device, common=common)
             else:
-                loader = DataLoader(many, engine=name, device=device, seed=0, **common)  # type: ignore[arg-type]
-                found._loaders.append(loader)
-                found.start[name] = loader.__iter__
+                made = DataLoader(many, engine=name, device=device, seed=0, **common)  # type: ignore[arg-type]
+            if isinstance(made, DataLoader):
+                found._loaders.append(made)
+            found.start[name] = made.__iter__ if isinstance(made, DataLoader) else made
         except GpupipeError as e:
-            if required:
+            if required and name in ENGINES:
                 raise
             found.left_out[name] = str(e)
     if not found.start:

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from ..bench.candidates import ENGINES, TORCHVISION, build
+from ..bench.limits import LIMITS
 from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
 from ..datasets.images import EncodedImages
@@ -22,6 +23,12 @@ _WHAT = {
     "torch": "reference engine",
     "null": "plans only",
     TORCHVISION: "torch DataLoader + torchvision",
+    "read": "limit: reading files",
+    "decode": "limit: decoding",
+    "augment": "limit: transforms of kept images",
+    "pageable": "limit: copying from pageable memory",
+    "pinned": "limit: pinning and copying",
+    "ring": "limit: copying through the ring",
 }
 
 
@@ -36,6 +43,7 @@ def run(
     rounds: int,
     seconds: float,
     engines: str | None,
+    limits: bool,
     device: str | None,
 ) -> int:
     where, kind = device_type(device)
@@ -47,6 +55,7 @@ def run(
         names = [name.strip() for name in engines.split(",") if name.strip()]
     else:
         names = [name for name in ENGINES if name != TORCHVISION or pipeline.startswith("imagenet.")]
+    names += LIMITS if limits else ()
     screen = console()
     machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
     of = f"{batch_size} clips of {frames} frames {stride} apart" if clips else str(batch_size)

@@ -26,6 +26,8 @@ _TINY = 16
 """Samples in a batch below which batches are tiny."""
 _PER_BATCH = 0.25
 """Share of the hand-over from which tiny batches are the cause."""
+_SEEN = 0.2
+"""Share of transforms in the work from which their waiting tells how long other threads waited for Python's lock."""
 _LARGE = 4.0
 """Decoded pixels per pixel of the batch from which images are large."""
 
@@ -165,7 +167,8 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     """Return the share of each stage in the waiting."""
     s, c, n, wait = found.stages, found.cpu, max(of.workers, 1), found.wait
     # A consumer that is ready to run has something to do, too. What the loop itself waited for a processor is its own.
-    own = min((found.own + found.delayed * wait / (wait + found.work)) / wait, 1.0)
+    sampled = found.sampled or 1.0
+    own = min(found.own / wait + found.delayed / sampled, 1.0)
     if of.plain:
         return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0, "hand-over": 0.0}
     # Whatever else the process computes while the loop waits, DALI's threads do.
@@ -176,9 +179,11 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     idle = max(0.0, 1 - cores / min(max(n, 1), of.cores)) * graph * n
     # Threads that neither compute nor wait for a processor wait for files where they read them, else for Python's lock.
     reading, late = (max(s[name] - c[name], 0.0) for name in ("decoding", "transforms"))
-    kept = max(1 - found.queued / max(reading + late, 1e-9), 0.0)
+    queued = found.queued / sampled * (wait + found.work)
+    kept = max(1 - queued / max(reading + late, 1e-9), 0.0)
     waiting, late = reading * kept, late * kept
-    contended = late / max(s["transforms"], 1e-9)
+    least_seen = max(s["transforms"], _SEEN * (s["transforms"] + s["decoding"] + graph), 1e-9)
+    contended = late / least_seen
     seconds: dict[StageName, float] = {
         "storage": s["storage"] + (waiting + idle) * (1 - contended),
         "decoding": c["decoding"] + computed,

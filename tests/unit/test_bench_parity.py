@@ -14,7 +14,11 @@ pytest.importorskip("nvidia.dali")
 
 import parity_measure as parity
 
-from gpupipe import datasets, targets, transforms as T
+from gpupipe import DataLoader, datasets, targets, transforms as T
+from gpupipe.bench.candidates import build
+from gpupipe.bench.limits import limit
+from gpupipe.bench.measure import count_images
+from gpupipe.datasets.subset import Subset
 from gpupipe.kernels.moving import Moves
 from gpupipe.parity.compare import compare
 from gpupipe.parity.drawing import sheet, with_targets
@@ -107,3 +111,21 @@ def test_masks_and_boxes_are_compared_and_drawn(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Moves, "mask", other)
     found = compare(dataset, steps, samples=4, seed=1)
     assert found.unlike_targets and not found.ok
+
+
+def test_limits_are_measured_on_the_same_samples(photos: Path) -> None:
+    steps = T.Compose([T.Resize((16, 16)), T.ToTensor()])
+    names = ("read", "decode", "augment", "ring")
+    dataset = datasets.ImageFolder(photos)
+    with build(names, dataset, steps, batch_size=8, num_workers=2, device="cpu") as found:
+        assert set(found.start) == {"read", "decode", "augment"} and "no GPU" in found.left_out["ring"]
+        for start in found.start.values():
+            batches = iter(start())
+            assert [count_images(next(batches)) for _ in range(3)] == [8, 8, 8]
+    missing = datasets.ImageFolder(photos)
+    name = missing.fetch(0)[0]
+    assert isinstance(name, str)
+    files = Subset(missing, [0] * 20)
+    whole = limit("read", files, device="cpu", common={"batch_size": 8, "num_workers": 1})
+    assert not isinstance(whole, DataLoader)
+    assert [count_images(batch) for batch in whole()] == [8, 8, 4]
