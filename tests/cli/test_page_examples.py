@@ -116,7 +116,7 @@ def test_the_pages_of_the_guide_run(warm: Interpreter, material: Path, tmp_path:
         for folder in material.iterdir():
             (tmp_path / page / folder.name).symlink_to(folder)
     (tmp_path / "pages.json").write_text(json.dumps(programs))
-    done = warm.run(code=RUN, cwd=tmp_path)
+    done = warm.run(code=RUN, cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "said.json").read_text())
     promised = {
