@@ -31,7 +31,7 @@ PAGES = {
     "README.md": ("headline",),
     "docs/claims.md": ("claims workers", "claims dali", "claims pinning"),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/machines.md": ("faults", "decoding", "frameworks"),
+    "docs/machines.md": ("faults", "elastic", "decoding", "frameworks"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
@@ -454,6 +454,25 @@ def faults() -> str:
     return f"{about}\n\n{table(head, rows)}"
 
 
+def elastic() -> str:
+    """What became of samples when torchrun and torchft lost and got processes."""
+    rows = []
+    for name, file, key in (("torchrun", "torchrun_elastic", "elastic"), ("torchft", "torchft_members", "members")):
+        if (result := load(file)) is None:
+            continue
+        found = result[key]
+        waits = found.get("seconds_to_next_batch") or [found["longest_wait"]]
+        version = result.get("torch") or result["torchft"]
+        rows.append([
+            f"{name} {version}, `{file}.py`", " to ".join(map(str, found["ranks"])), str(found["lost"]),
+            str(found["twice"]), f"{found['equal_batches']} of {found['batches']}", f"{max(waits):.1f}",
+        ])  # fmt: skip
+    if not rows:
+        return ""
+    head = ["launcher, in `benchmarks/`", "processes", "lost", "twice", "equal batches", "longest wait in seconds"]
+    return f"Measured on one machine whose cores other work shared:\n\n{table(head, rows)}"
+
+
 def decoding() -> str:
     """What decoding in Ray actors costs and carries."""
     result = load("remote_decoding")
@@ -707,6 +726,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "faults": faults,
         "frameworks": frameworks,
         "decoding": decoding,
+        "elastic": elastic,
         "costs": costs,
         "claims workers": claimed_workers,
         "claims dali": claimed_dali,
