@@ -10,6 +10,7 @@ from rich.text import Text
 from ..lock.differences import Difference, differences
 from ..lock.record import Lock
 from ..printable import printable
+from .answer import tell
 from .console import console
 
 _TITLES = {
@@ -27,6 +28,7 @@ def run(before: Path, after: Path, *, most: int) -> int:
     """Print the differences. Return 1 if the runs read something else, 0 if only versions differ or nothing does."""
     a, b = Lock.load(before), Lock.load(after)
     found = differences(a, b)
+    tell(differences=found, samples=a.count)
     screen = console()
     for kind, title in _TITLES.items():
         mine = [each for each in found if each.kind == kind]
