@@ -13,6 +13,7 @@ import ctypes
 import json
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _common import RESULTS
+from _common import IMAGES, RESULTS
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, stages, transforms as T
@@ -92,7 +93,12 @@ def as_list(samples: list[Any]) -> list[Any]:
 
 
 def photos(root: Path, count: int = 96) -> Path:
-    return make_photos(root / "photos", classes=4, per_class=count // 4)
+    if not IMAGES.is_dir():
+        return make_photos(root / "photos", classes=4, per_class=count // 4)
+    for number, file in enumerate(sorted(IMAGES.rglob("*.JPEG"))[:count]):
+        (root / "photos" / str(number % 4)).mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, root / "photos" / str(number % 4) / f"{number}.jpg")
+    return root / "photos"
 
 
 def slow_disk(root: Path) -> DataLoader:
@@ -109,7 +115,8 @@ def one_worker(root: Path) -> DataLoader:
 def large_pngs(root: Path) -> DataLoader:
     (root / "pngs" / "a").mkdir(parents=True)
     for number in range(6):
-        Image.fromarray(photograph(1800, 2400, number)).save(root / "pngs" / "a" / f"{number}.png", compress_level=6)
+        photo = Image.fromarray(photograph(450, 600, number)).resize((2400, 1800))
+        photo.save(root / "pngs" / "a" / f"{number}.png", compress_level=6)
     return DataLoader(datasets.ImageFolder(root / "pngs", STEPS), 2, shuffle=True, num_workers=cores(), device="cpu")
 
 

@@ -166,9 +166,9 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
 def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     """Return the share of each stage in the waiting."""
     s, c, n, wait = found.stages, found.cpu, max(of.workers, 1), found.wait
-    # A consumer that is ready to run has something to do, too. What the loop itself waited for a processor is its own.
-    sampled = found.sampled or 1.0
-    own = min(found.own / wait + found.delayed / sampled, 1.0)
+    sampled, own = found.sampled or 1.0, found.own / wait
+    # A consumer that waits for a processor has something to do. More than it does is the latency of its wake-ups.
+    own = min(own + min(found.delayed / sampled, own), 1.0)
     if of.plain:
         return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0, "hand-over": 0.0}
     # Whatever else the process computes while the loop waits, DALI's threads do.
