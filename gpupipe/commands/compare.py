@@ -46,7 +46,7 @@ def run(
             num_workers=cores(),
             progress=lambda step: status.update(f"comparing after {step}"),
         )
-    tell(pipeline=pipeline, device=where, **found.to_dict())
+    tell(**{"pipeline": pipeline, **found.to_dict()})
     print_comparison(found, f"{pipeline}: DALI against the reference on {where}", one)
     if out is not None:
         sheet(found.worst, f"{pipeline}: the {one}s that differ most").save(out, "PNG")

@@ -70,6 +70,8 @@ def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
     assert packed["samples"] == sum(shard["samples"] for shard in packed["shards"]) == 36
     assert packed["reader"] == "WebDataset"
     page = answer("show", VAL, photos, "--batch-size", 2, "--out", tmp_path / "page.html", "--device", "cpu")
+    compared = answer("compare", VAL, photos, "--samples", 2, "--device", "cpu")
+    assert compared["pipeline"] == VAL and compared["device"] == "cpu" and compared["steps"]
     assert page["path"] == str(tmp_path / "page.html") and page["step"] == 0
 
 
