@@ -213,6 +213,27 @@ def scaled(result: dict[str, Any]) -> str:
     )
 
 
+def buckets_lines(result: dict[str, Any] | None) -> list[str]:
+    """What buckets cost and save."""
+    if result is None:
+        return []
+    plans, padding = result["plans"], {row["buckets"]: row["ratio"] for row in result["padding"]}
+    lines = [
+        f"- Buckets: {plans['samples']:,} images divided by aspect ratio in **{plans['seconds']:.1f} s** of CPU time "
+        f"and {plans['grown_mb']:.0f} MB; the first plan of an epoch takes {1e3 * plans['first_plan_seconds']:.0f} ms.",
+        "- Tokens with padding, relative to those without: "
+        f"{padding[0]:.2f} in a random order, {padding[4]:.2f} with 4 buckets, **{padding[16]:.2f}** with 16.",
+    ]
+    for name, what in (("loading", "loading only"), ("training", "with a small network that is trained")):
+        found = result["speeds"]["images_per_second"][name]
+        parts = []
+        for key in (key for key in found if key != "one shape"):
+            ratios = [v / one for v, one in zip(found[key], found["one shape"], strict=True)]
+            parts.append(f"{key} {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        lines.append(f"- Images per second on a CPU relative to batches of one shape, {what}: {', '.join(parts)}.")
+    return lines
+
+
 def small(results: dict[str, dict[str, Any] | None]) -> str:
     """One line for each of the other questions."""
     lines = []
@@ -248,6 +269,7 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
             f"- `loader.plan_at` at {settings['draws']:,} random steps of 14 million samples, by batch size: {each}. A "
             f"mixture of two halves of a folder, relative to the folder: {ratio(found)}."
         )
+    lines += buckets_lines(results["buckets_cpu"])
     coco = results["coco_index"]
     if coco:
         first, second, other = (coco["ways"][way] for way in ("first opening", "second opening", "pycocotools"))
@@ -586,6 +608,7 @@ def figures() -> str:
         "scaled_cpu",
         "plan_cost",
         "orders_cpu",
+        "buckets_cpu",
         "coco_index",
         "index_scale",
         "memory_epochs_cpu",
