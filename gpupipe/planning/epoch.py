@@ -114,8 +114,10 @@ class EpochPlan:
                 ranks=self.batches.ranks,
             )
         by_hand = frozenset(indices.tolist()) & self.by_hand if self.by_hand else frozenset[int]()
-        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand)
-        plan = replace(plan, batch_shape=self.batches.shape(step))
+        shape = self.batches.shape(step)
+        plan = Plan(
+            self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand, batch_shape=shape
+        )
         plan = with_boxes(self.dataset, self.pipeline, plan)
         frames = frames_of(self.dataset, self.pipeline, plan)
         plan = plan if frames is None else replace(plan, frames=frames)

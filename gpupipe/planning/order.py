@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -104,8 +105,7 @@ class Shuffle:
         self.n = n
         if n > 1 << 63:
             raise ConfigError(f"Shuffle: {n} samples are more than 2**63")
-        root = stream(seed, epoch, "order")
-        self._round_keys = [np.uint64(stream(root, r)) for r in range(_ROUNDS)]
+        self._round_keys = _round_keys(seed, epoch)
 
     def __len__(self) -> int:
         return self.n
@@ -113,6 +113,13 @@ class Shuffle:
     def at(self, positions: I64) -> tuple[I64, U64]:
         y = permuted(positions.astype(np.uint64), self.n, self._round_keys)
         return y.astype(np.int64), y
+
+
+@lru_cache(maxsize=256)
+def _round_keys(seed: int, epoch: int) -> tuple[np.uint64, ...]:
+    """Return the keys of a permutation's rounds. Asking for single steps makes the order of an epoch many times."""
+    root = stream(seed, epoch, "order")
+    return tuple(np.uint64(stream(root, r)) for r in range(_ROUNDS))
 
 
 class Passes:
