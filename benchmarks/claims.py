@@ -61,7 +61,9 @@ def loaders(root: Path, rounds: int, seconds: float) -> dict[str, Any]:
         found[f"torch {workers}"] = torchs.__iter__
         if workers:
             found[f"gpupipe {workers}"] = DataLoader(ours, num_workers=workers, device="cpu", seed=0, **common).__iter__
-    result = alternate(found, rounds=rounds, seconds=seconds, warm_up=4, baseline=f"torch {min(cores(), 8)}")
+    result = alternate(
+        found, rounds=rounds, seconds=seconds, warm_up=2 * max(WORKERS) + 2, baseline=f"torch {min(cores(), 8)}"
+    )
     return result.to_dict()
 
 
