@@ -300,6 +300,28 @@ def test_sequences_of_patches_within_a_budget(photos: Path, engine: Any) -> None
     assert count == 40
 
 
+@pytest.mark.parametrize("engine", ["torch", "dali"])
+def test_a_budget_resumes_at_every_step(photos: Path, engine: Any) -> None:
+    resize = T.ResizeToPatches(8, 64)
+    dataset = ImageFolder(photos, transform=[resize, T.RandomHorizontalFlip(), T.ToTensor()])
+    options: dict[str, Any] = {"collate_fn": collate.Patches(8), "seed": 0, "device": "cpu", "engine": engine}
+
+    def made() -> DataLoader:
+        return DataLoader(dataset, sampler=samplers.TokenBuckets(resize.tokens, 640, buckets=3), **options)
+
+    with made() as one, made() as two:
+        states, batches = [], []
+        for batch in one:
+            states.append(one.state_dict())
+            batches.append(batch)
+        for step in range(1, len(batches)):
+            two.load_state_dict(states[step - 1])
+            rest = list(two)
+            assert len(rest) == len(batches) - step
+            for (found, labels), (want, classes) in zip(rest, batches[step:], strict=True):
+                assert all(torch.equal(found[name], want[name]) for name in want) and torch.equal(labels, classes)
+
+
 # ---- errors
 
 
