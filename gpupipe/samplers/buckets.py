@@ -168,7 +168,7 @@ class AspectRatioBuckets(_InBuckets):
         tokens: function that returns the tokens of an image from its height and width; by default its pixels.
         multiple_of: batch sizes from ``max_tokens`` are multiples of this where they can, such as the number of ranks.
         remainder: ``"neighbor"`` moves the images that fill no batch to a shape of similar aspect ratio, so that an
-            epoch has at most one short batch; others than the last epoch. ``"short"`` keeps a short batch for each
+            epoch has at most one short batch. Every epoch moves other images. ``"short"`` keeps a short batch for each
             shape, at the end of the epoch. ``drop_last=True`` drops short batches.
         shuffle: whether images and batches come in a random order.
         sizes: int[N, 2], height and width of each image; ``None`` for those of the dataset's index.
