@@ -55,7 +55,7 @@ OPEN(open) OPEN(open64)
     return ((FILE *(*)(const char *, const char *))dlsym(RTLD_NEXT, #name))(path, mode); }
 FOPEN(fopen) FOPEN(fopen64)
 """
-"""Every open of a file in a folder "slow" takes 30 ms, whoever calls it, as on a disk that has to seek."""
+"""Opening a file in a folder named "slow" takes 30 ms in every thread and process, as on a disk that has to seek."""
 
 
 class Own(torch.utils.data.Dataset[Any]):

@@ -4,7 +4,7 @@ Predictions, written before the first run. Planning 10 million samples in 11 sha
 first plan of an epoch 50 ms. Sequences of patches padded to the longest one in a batch are 1.5 times as long as without
 padding in a random order, and 1.05 times with 16 buckets. DALI runs eight shapes of about one area in one graph at 0.97
 times the speed of one shape. A small network trains with eight shapes at 0.95 times the samples per second of one
-shape, because its layers are set up for every shape anew, and at 0.75 times if images are padded to the largest one of
+shape, because its layers are set up again for each shape, and at 0.75 times if images are padded to the largest one of
 a random batch instead.
 
 Measured: plans of random sizes with the aspect ratios of photographs, in CPU time, and the growth of the process;

@@ -90,7 +90,7 @@ class Job:
         ]  # fmt: skip
         # A group of its own, so that a machine can be lost as a whole.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
-        # Otherwise an agent that joins waits for an address that nobody publishes again (torch 2.13).
+        # Without this, an agent that joins waits forever, because torch 2.13 publishes the address only once.
         env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         log = (self._folder / f"agent{len(self.agents)}.log").open("wb")
         self.agents.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))

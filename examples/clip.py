@@ -16,7 +16,8 @@ import math
 import torch
 import torch.distributed.nn as dist_nn
 from captions import VOCABULARY, captioned, made, tokens
-from run import Run, arguments, start, wrapped
+from common import start
+from run import Run, arguments, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -74,6 +75,7 @@ def main() -> None:
     p = arguments(__doc__, "clip", epochs=12, batch_size=32, size=96, lr=2e-3)
     args = p.parse_args()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or made(args.out / "photos", seed=args.seed)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     images, plain = captioned(data, imagenet.train(args.size)), captioned(data, imagenet.val(args.size))

@@ -17,8 +17,9 @@ from itertools import pairwise
 
 import torch
 from captions import VOCABULARY, captioned, made, tokens
+from common import start
 from PIL import Image
-from run import Run, arguments, start, wrapped
+from run import Run, arguments, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, samplers, transforms as T
@@ -86,6 +87,7 @@ def main() -> None:
     p.add_argument("--no-caption", type=float, default=0.1, help="share of captions left out, for guidance")
     args = p.parse_args()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or made(args.out / "photos", seed=args.seed)
     images = captioned(
         data, [T.ResizeToBucket(), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)]

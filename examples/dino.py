@@ -16,7 +16,8 @@ import copy
 import math
 
 import torch
-from run import Run, arguments, knn_accuracy, start, wrapped
+from common import start
+from run import Run, arguments, knn_accuracy, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -68,6 +69,7 @@ def main() -> None:
     p.add_argument("--momentum", type=float, default=0.9, help="of the teacher at first; 0.996 for long runs")
     args = p.parse_args()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     views = dino.train(args.size, small_size=args.small_size, small=args.small_views)

@@ -19,7 +19,8 @@ from zlib import crc32
 
 import torch
 import torch.distributed as dist
-from run import Run, arguments, start, wrapped
+from common import start
+from run import Run, arguments, wrapped
 from small_resnet import SmallResNet
 from torch import nn
 
@@ -86,6 +87,7 @@ def accuracy(model: nn.Module, loader: DataLoader) -> float:
 def main() -> None:
     args = parse()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
     options: dict[str, Any] = {
         "global_batch_size": args.batch_size,

@@ -12,7 +12,8 @@ the pixels of the others, normalized by patch.
 from __future__ import annotations
 
 import torch
-from run import Run, arguments, knn_accuracy, start, wrapped
+from common import start
+from run import Run, arguments, knn_accuracy, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, datasets, transforms as T
@@ -82,6 +83,7 @@ def main() -> None:
     p.add_argument("--masked", type=float, default=0.75, help="share of the patches that the encoder does not see")
     args = p.parse_args()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     normalize = [T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD)]

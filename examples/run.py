@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -25,16 +24,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Help, Stop
+from common import Help, Stop, cosine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gpupipe
 from gpupipe import DataLoader
 
-__all__ = ["Run", "arguments", "knn_accuracy", "start", "wrapped"]
+__all__ = ["Run", "arguments", "knn_accuracy", "wrapped"]
 
 
 def arguments(
@@ -61,19 +59,6 @@ def arguments(
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     p.add_argument("--tensorboard", action="store_true", help="also write for TensorBoard, if it is installed")
     return p
-
-
-def start(args: argparse.Namespace) -> tuple[gpupipe.Shard, torch.device]:
-    """Return this process's rank and device. Under torchrun and srun all processes meet here."""
-    world = gpupipe.World.here()
-    device = world.device if args.device == "cuda" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    if world.world_size > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=world.rank, world_size=world.world_size)
-    torch.manual_seed(args.seed)  # the same weights on every rank
-    return world.shard, device
 
 
 def wrapped(model: nn.Module, device: torch.device) -> nn.Module:
@@ -111,7 +96,7 @@ class Run:
         self._sums: dict[str, Tensor] = {}
         per_epoch = len(loader)
         warmup, steps = int(args.warmup * per_epoch), args.epochs * per_epoch
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _cosine(step, warmup, steps))
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, warmup, steps))
         args.out.mkdir(parents=True, exist_ok=True)
         self.last = args.out / "last.pt"
         if args.resume:
@@ -230,12 +215,6 @@ class Run:
         self.scheduler.load_state_dict(state["scheduler"])
         self.loader.load_state_dict(state["loader"])
         self.epoch, self.step_number, self.best = state["epoch"], state["step"], state["best"]
-
-
-def _cosine(step: int, warmup: int, steps: int) -> float:
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))
 
 
 @torch.inference_mode()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import torch
 import torch.distributed.nn as dist_nn
-from run import Run, arguments, knn_accuracy, start, wrapped
+from common import start
+from run import Run, arguments, knn_accuracy, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -54,6 +55,7 @@ def main() -> None:
     p.add_argument("--temperature", type=float, default=0.2, help="of the softmax over all views")
     args = p.parse_args()
     shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
     data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     loader = DataLoader(

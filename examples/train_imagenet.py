@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from common import Help, Stop
+from common import Help, Stop, cosine, start
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from small_resnet import SmallResNet
@@ -63,18 +63,6 @@ def parse() -> argparse.Namespace:
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     return p.parse_args()
-
-
-def start(args: argparse.Namespace) -> tuple[gpupipe.Shard, torch.device]:
-    """This process's rank and device. Under torchrun and srun all processes meet here."""
-    world = gpupipe.World.here()
-    device = world.device if args.device == "cuda" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    if world.world_size > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=world.rank, world_size=world.world_size)
-    return world.shard, device
 
 
 def total(values: Tensor) -> Tensor:
@@ -135,12 +123,6 @@ def make_optimizer(args: argparse.Namespace, model: nn.Module, world_size: int) 
     groups = [{"params": decay, "weight_decay": args.weight_decay}, {"params": no_decay, "weight_decay": 0.0}]
     lr = args.lr * args.batch_size * world_size / 256
     return torch.optim.SGD(groups, lr=lr, momentum=0.9, nesterov=True)
-
-
-def cosine(step: int, warmup: int, steps: int) -> float:
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))
 
 
 class Trainer:

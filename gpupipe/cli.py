@@ -384,15 +384,17 @@ def bench(
     )
 
 
+Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")]
+ScriptArguments = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
+]
+
+
 @_command_of_script
 def why(
-    script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")
-    ],
-    arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Seconds per measurement; 0 measures nothing. Stands before SCRIPT.")
     ] = 3.0,
@@ -405,13 +407,8 @@ def why(
 
 @_command_of_script
 def ceiling(
-    script: Annotated[
-        Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")
-    ],
-    arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
-    ] = None,
+    script: Script,
+    arguments: ScriptArguments = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of the whole training. Stands before SCRIPT.")] = 1,
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 10.0,
     loader: Annotated[

@@ -48,11 +48,11 @@ class Measured:
     stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
     """Time of all threads and processes by stage."""
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
-    """Processor time of the same."""
+    """Processor time of all threads and processes by stage."""
     queued: float = 0.0
     """Time in which threads other than the consumer were ready to run and had no processor."""
     delayed: float = 0.0
-    """The same of the consumer."""
+    """Time in which the consumer was ready to run and had no processor."""
     faults: float = 0.0
     """Number of major page faults of this process."""
     pressure: float = 0.0

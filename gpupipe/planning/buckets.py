@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +143,16 @@ class Buckets:
     count: int
     """Number of buckets."""
     shuffled: bool
+    _made: dict[int, Layout] = field(default_factory=dict, init=False, repr=False)
+    """Layouts by the size of a global batch; 0 for the buckets' own sizes."""
+
+    def layout_of(self, global_batch: int) -> Layout:
+        """Return the batches of every epoch, each of ``global_batch`` samples unless the buckets have sizes of their
+        own."""
+        key = 0 if self.batch is not None else global_batch
+        if key not in self._made:
+            self._made[key] = self.layout(np.full(self.count, key) if self.batch is None else self.batch)
+        return self._made[key]
 
     def order(self, seed: int, epoch: int) -> Bucketed:
         return Bucketed(self, self.line(seed, epoch), seed, epoch)
@@ -163,7 +172,7 @@ class Bucketed:
 
     def divided(self, slices: Slices) -> BucketBatches:
         """Return the batches of the epoch. Their sizes are those of ``slices`` unless the buckets have their own."""
-        layout = _layout(self.buckets, None if self.buckets.batch is not None else slices.global_batch)
+        layout = self.buckets.layout_of(slices.global_batch)
         layout = layout.without_short() if slices.drop_last else layout
         turn = np.arange(len(layout.first))
         if self.buckets.shuffled and layout.whole:
@@ -171,12 +180,6 @@ class Bucketed:
             turn[: layout.whole] = Shuffle(layout.whole, key, 0).at(turn[: layout.whole])[0]
         whole = slices.given is not None or self.buckets.batch is not None
         return BucketBatches(layout, turn, np.cumsum(layout.count[turn]), self.buckets.shapes, slices.shard, whole)
-
-
-@lru_cache(maxsize=32)
-def _layout(buckets: Buckets, global_batch: int | None) -> Layout:
-    batch = buckets.batch if global_batch is None else np.full(buckets.count, global_batch)
-    return buckets.layout(np.asarray(batch, np.int64))
 
 
 @dataclass(frozen=True, eq=False)

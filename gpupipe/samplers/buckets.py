@@ -114,9 +114,6 @@ class _InBuckets(Sampler):
         batch = np.maximum(batch // self.multiple_of * self.multiple_of, 1)
         return np.asarray(batch, np.int64)
 
-    def _line(self, n: int) -> Callable[[int, int], Order]:
-        return partial(Shuffle, n) if self.shuffle else lambda seed, epoch: Sequential(n)
-
     def _grouped(
         self, dataset: Dataset, what: str, ids: npt.NDArray[np.int16], kinds: Sequence[Any], tokens: I64, *, up: bool
     ) -> SamplerPlan:
@@ -196,12 +193,12 @@ class AspectRatioBuckets(_InBuckets):
         levels = [[_shape(shape) for shape in level] for level in shapes]
         if not levels or not all(levels):
             raise ConfigError("AspectRatioBuckets needs lists of shapes: [(height, width), ...]")
-        self.levels = sorted(levels, key=_area)
+        self.levels = [sorted(set(level), key=lambda s: s[1] / s[0]) for level in sorted(levels, key=_area)]
+        """Shapes from tall to wide, by area."""
         self._tokens = _pixels if tokens is None else tokens
         # Neighbors in the line have similar shapes: wide at the end of one level, and at the beginning of the next one.
-        ordered = [sorted(set(level), key=lambda s: s[1] / s[0]) for level in self.levels]
         self.shapes: list[Shape] = [
-            shape for k, level in enumerate(ordered) for shape in (level if k % 2 == 0 else reversed(level))
+            shape for k, level in enumerate(self.levels) for shape in (level if k % 2 == 0 else reversed(level))
         ]
 
     def __repr__(self) -> str:
@@ -218,10 +215,9 @@ class AspectRatioBuckets(_InBuckets):
         areas = np.array([_area(level) for level in self.levels])
         limits, places = [], []
         for level in self.levels:
-            ordered = sorted(set(level), key=lambda s: s[1] / s[0])
-            logs = np.log([width / height for height, width in ordered])
+            logs = np.log([width / height for height, width in level])
             limits.append((logs[1:] + logs[:-1]) / 2)
-            places.append(np.array([self.shapes.index(shape) for shape in ordered], np.int16))
+            places.append(np.array([self.shapes.index(shape) for shape in level], np.int16))
         ids = np.empty(len(sizes), np.int16)
         good = np.empty(len(sizes), np.bool_)
         for begin in range(0, len(sizes), _CHUNK):
@@ -285,8 +281,8 @@ class RandomShapes(_InBuckets):
         tokens = _counted(self._tokens, np.array(self.shapes, np.int64))
         batch = self._batch(tokens, [f"shape {shape}" for shape in self.shapes])
         turns = lambda positions: self._proportions.at(positions)[0]  # noqa: E731
-        layout = partial(in_turn, n, turns)
-        buckets = Buckets(self._line(n), layout, self.shapes, batch, len(self.shapes), self.shuffle)
+        line: Callable[[int, int], Order] = partial(Shuffle, n) if self.shuffle else lambda seed, epoch: Sequential(n)
+        buckets = Buckets(line, partial(in_turn, n, turns), self.shapes, batch, len(self.shapes), self.shuffle)
         facts = self.shapes, None if batch is None else batch.tolist(), self._proportions.parts
         digest = crc32(repr(facts).encode())
         return self._plan(buckets, f"{len(self.shapes)} shapes in turn ({digest:08x})", n)
