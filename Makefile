@@ -20,7 +20,7 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) --no-deps torchvision timm
 	@touch $@
 
-demo: $(READY)  ## train a small network through DALI and through the reference and compare them (needs no data and no GPU)
+demo: $(READY)  ## train through DALI and the reference, compare, resume, time (needs no data and no GPU)
 	$(BIN)/gpupipe demo
 
 # Three processes for two cores, because tests often wait for files, signals and other processes. The tests of a file

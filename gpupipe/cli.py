@@ -426,14 +426,14 @@ def ceiling(
 def demo(
     folder: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Argument(help="One folder per class; synthetic photographs by default."),
+        typer.Argument(help="One folder per class; photographs of installed packages, or synthetic ones, by default."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),
     seed: Annotated[int, typer.Option()] = 0,
     device: DeviceName = None,
 ) -> int:
-    """Train a small network through DALI and through the reference, compare, and write a report."""
+    """Train through DALI and the reference, compare, read a bad file, resume, time, and write a page about it."""
     from .commands.demo import run
 
     return run(folder, epochs=epochs, out=out, seed=seed, device=device)

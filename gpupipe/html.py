@@ -10,24 +10,30 @@ from collections.abc import Iterable, Sequence
 from PIL import Image
 
 _STYLE = """
-body { font: 16px/1.55 system-ui, sans-serif; color: #1a1d24; background: #fff; max-width: 54rem; margin: 3rem auto;
-  padding: 0 1.25rem; }
-h1 { font-size: 1.75rem; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
-p { margin: .5rem 0; } .lead { color: #555c6b; }
+:root { color-scheme: light dark; --ink: #1a1d24; --soft: #555c6b; --paper: #fff; --line: #e1e4ea; --box: #f5f6f8;
+  --good: #3f7a00; --bad: #b91c1c; --one: #4d8f00; --two: #c2410c; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e8ec; --soft: #a3aab8; --paper: #14171c; --line: #2e333d;
+  --box: #1d2128; --good: #8fce45; --bad: #ff8a80; --one: #8fce45; --two: #ff9a5c; } }
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 54rem;
+  margin: 3rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
+p { margin: .5rem 0; } .lead { color: var(--soft); } a { color: inherit; }
 .cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
-.card { flex: 1 1 9rem; border: 1px solid #e1e4ea; border-radius: .6rem; padding: .8rem 1rem; }
-.card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: #555c6b;
+.card { flex: 1 1 9rem; border: 1px solid var(--line); border-radius: .6rem; padding: .8rem 1rem; }
+.card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: var(--soft);
   font-size: .88rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #e9ebf0; }
-th { color: #555c6b; font-weight: 500; } th:first-child, td:first-child { text-align: left; }
-.facts td { text-align: left; }
-.wide { overflow-x: auto; } .good { color: #3f7a00; } .bad { color: #b91c1c; font-weight: 600; }
-figure { margin: 1rem 0; } figcaption { color: #555c6b; font-size: .88rem; overflow-wrap: anywhere; }
+th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 500; } td { white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+.facts td { text-align: left; white-space: normal; } .facts td:first-child { color: var(--soft); white-space: nowrap; }
+.wide { overflow-x: auto; } .good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
+figure { margin: 1rem 0; } figcaption { color: var(--soft); font-size: .88rem; overflow-wrap: anywhere; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(15.5rem, 1fr)); gap: 1rem; }
 .grid img { width: 100%; image-rendering: pixelated; border-radius: .3rem; display: block; }
-.grid figure { margin: 0; } pre { background: #f5f6f8; padding: .8rem 1rem; border-radius: .5rem; overflow-x: auto;
-  font-size: .85rem; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #555c6b; }
+.grid figure { margin: 0; } pre { background: var(--box); padding: .8rem 1rem; border-radius: .5rem; overflow-x: auto;
+  font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; } svg { width: 100%; height: auto; }
+svg text { font: 12px system-ui, sans-serif; fill: var(--soft); } svg .line { stroke: var(--line); }
 """
 
 

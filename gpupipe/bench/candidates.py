@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
-from ..errors import ConfigError, GpupipeError, PipelineError
+from ..errors import ConfigError, GpupipeError
 from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose
-from ..transforms.containers import _Container
-from ..transforms.transform import Transform
 from .limits import LIMITS, limit
+from .peers import PEERS, PILLOW, TORCHVISION, Work
 
-TORCHVISION = "torchvision"
-ENGINES = ("dali", "torch", "null", TORCHVISION)
+ENGINES = ("dali", "torch", "null")
 _EPOCH = 200_000
 """Minimum number of samples per epoch. Files are repeated to reach it, because short epochs measure their own start."""
 
@@ -36,8 +32,8 @@ class Candidates:
 
     @property
     def baseline(self) -> str:
-        """torch's DataLoader with torchvision if available, otherwise the reference, otherwise the first candidate."""
-        return next((name for name in (TORCHVISION, "torch") if name in self.start), next(iter(self.start)))
+        """torch's DataLoader with torchvision or Pillow, otherwise the reference, otherwise the first candidate."""
+        return next((name for name in (TORCHVISION, PILLOW, "torch") if name in self.start), next(iter(self.start)))
 
     def __enter__(self) -> Candidates:
         return self
@@ -57,14 +53,15 @@ def build(
     device: str,
     required: bool = False,
 ) -> Candidates:
-    """Create a candidate for each name from :data:`ENGINES` and :data:`~.limits.LIMITS`. Unavailable ones are omitted;
-    engines raise an error if ``required``.
+    """Create a candidate for each name from :data:`ENGINES`, :data:`~.peers.PEERS` and :data:`~.limits.LIMITS`.
+    Unavailable ones are omitted; engines and peers raise an error if ``required``.
 
     Samples known to be bad are not used.
     """
-    unknown = [name for name in names if name not in (*ENGINES, *LIMITS)]
+    unknown = [name for name in names if name not in (*ENGINES, *PEERS, *LIMITS)]
     if unknown or not names:
-        raise ConfigError(f"engines must be some of {', '.join(ENGINES)}, not {', '.join(unknown) or 'nothing'}")
+        known = ", ".join((*ENGINES, *PEERS))
+        raise ConfigError(f"engines must be some of {known}, not {', '.join(unknown) or 'nothing'}")
     order = np.arange(len(dataset))
     good = np.setdiff1d(order, [s.index for s in dataset.bad(order)])
     if not len(good):
@@ -74,8 +71,8 @@ def build(
     common: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "drop_last": True, "num_workers": num_workers}
     for name in dict.fromkeys(names):
         try:
-            if name == TORCHVISION:
-                found.start[name] = _torchvision(many, pipeline, device, common).__iter__
+            if name in PEERS:
+                found.start[name] = PEERS[name].start(_work(many, pipeline, batch_size, num_workers, device))
                 continue
             made: Any
             if name in LIMITS:
@@ -86,7 +83,7 @@ def build(
                 found._loaders.append(made)
             found.start[name] = made.__iter__ if isinstance(made, DataLoader) else made
         except GpupipeError as e:
-            if required and name in ENGINES:
+            if required and name not in LIMITS:
                 raise
             found.left_out[name] = str(e)
     if not found.start:
@@ -94,66 +91,10 @@ def build(
     return found
 
 
-class _Files:
-    """torch dataset that users would write today: (PIL image through torchvision's transforms, label)."""
-
-    def __init__(self, dataset: Dataset, transform: Callable[[Any], Any]):
-        self.dataset = dataset
-        self.transform = transform
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        media, label = self.dataset.fetch(index)
-        assert isinstance(media, str)
-        with Image.open(media) as image:
-            return self.transform(image.convert("RGB")), 0 if label is None else label
-
-
-class _OnDevice:
-    """torch's DataLoader, plus the copy to the device that a training loop would make."""
-
-    def __init__(self, loader: Any, device: str):
-        self.loader = loader
-        self.device = device
-
-    def __iter__(self) -> Any:
-        for images, target in self.loader:
-            yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
-
-
-def _torchvision(dataset: Dataset, pipeline: Compose, device: str, common: dict[str, Any]) -> _OnDevice:
-    from torch.utils.data import DataLoader as TorchLoader
-
-    try:
-        transforms = importlib.import_module("torchvision.transforms")
-    except (ImportError, RuntimeError) as e:  # RuntimeError: built for another torch
-        raise ConfigError(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
-    if not dataset.whole_files:
-        raise ConfigError("torchvision can be measured on files only")
-    steps = transforms.Compose([_translated(t, transforms) for t in pipeline])
-    loader: Any = TorchLoader(
-        _Files(dataset, steps),  # type: ignore[arg-type]
-        pin_memory=device != "cpu",
-        persistent_workers=common["num_workers"] > 0,
-        **common,
-    )
-    return _OnDevice(loader, device)
-
-
-_OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
-"""Transforms that torchvision defines differently under the same name."""
-_OTHER_NAME = {"ToImage": "PILToTensor"}
-
-
-def _translated(transform: Transform, transforms: Any) -> Any:
-    """Return the transform of the same name from torchvision's transforms v1, which work on PIL images."""
-    name = type(transform).__name__
-    cls = getattr(transforms, _OTHER_NAME.get(name, name), None)
-    if cls is None or name in _OTHERWISE or isinstance(transform, _Container):
-        raise PipelineError(f"{transform!r} has no equivalent in torchvision.transforms")
-    values = {f.name: getattr(transform, f.name) for f in fields(transform)}
-    if "interpolation" in values:
-        values["interpolation"] = transforms.InterpolationMode(values["interpolation"])
-    return cls(**values)
+def _work(samples: Subset, pipeline: Compose, batch_size: int, num_workers: int, device: str) -> Work:
+    if not samples.whole_files:
+        raise ConfigError("other loaders can be measured on files only")
+    indices = samples.indices.tolist()
+    opened = {index: samples.dataset.fetch(index) for index in set(indices)}
+    paths, labels = [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
+    return Work(paths, labels, pipeline, batch_size, num_workers, device)

@@ -8,10 +8,11 @@ import numpy as np
 from rich.live import Live
 from rich.table import Table
 
-from ..bench.candidates import ENGINES, TORCHVISION, build
+from ..bench.candidates import ENGINES, build
 from ..bench.limits import LIMITS
 from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
+from ..bench.peers import TORCHVISION
 from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
 from .answer import tell

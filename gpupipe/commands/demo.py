@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.rule import Rule
 from rich.table import Table
+from rich.text import Text
 
 from ..bench.machine import facts
-from ..demo.page import NAMES, page
-from ..demo.train import Demo, run as train
+from ..demo.page import page
+from ..demo.run import Demo, run as run_demo
+from ..demo.train import NAMES
+from ..demo.words import factor, loader_name
 from ..errors import ConfigError
+from ..printable import printable
 from .answer import tell
 from .compare import print_comparison
 from .console import console, spark
@@ -30,58 +36,121 @@ def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str |
             if not screen.is_terminal:  # a log shows no spinner
                 screen.print(text, style="dim")
 
-        demo = train(folder, epochs=epochs, seed=seed, device=where, progress=progress)
-    _print(demo)
-    machine = facts()
-    tell(report=out / "index.html", **_result(demo, machine))
+        demo = run_demo(folder, epochs=epochs, seed=seed, device=where, progress=progress)
+    machine, following = facts(), _following(folder)
+    result = _result(demo, machine, following)
+    tell(report=out / "index.html", **result)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "index.html").write_text(page(demo, machine), encoding="utf-8")
-    (out / "result.json").write_text(json.dumps(_result(demo, machine), indent=1) + "\n", encoding="utf-8")
-    screen.print(f"\n[bold]report:[/bold] {out / 'index.html'}   ({demo.seconds:.0f} s)", soft_wrap=True)
+    (out / "index.html").write_text(page(demo, machine, following), encoding="utf-8")
+    (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    _print(demo)
+    screen.print(f"\n[bold]report[/bold]  {out / 'index.html'}   ({demo.seconds:.0f} s)", soft_wrap=True)
+    for command, what in following:
+        screen.print(Text.assemble(("next    ", "bold"), (command, "cyan"), f"   {what}"), soft_wrap=True)
     if demo.comparison is None:
         screen.print(
             "DALI is not installed, so the reference ran alone: pip install nvidia-dali-cuda120", style="yellow"
         )
-        return 0
-    return 0 if demo.comparison.ok else 1
+    return 0 if demo.ok else 1
+
+
+def _following(folder: Path | None) -> list[tuple[str, str]]:
+    """Return commands to run next, and what they do."""
+    if folder is None:
+        first = ("gpupipe demo PHOTOS", "the same with your own images, one folder per class")
+    else:
+        first = (
+            f"gpupipe bench imagenet.train {shlex.quote(printable(str(folder)))}",
+            "times all engines and loaders on these images",
+        )
+    return [first, ("gpupipe why train.py", "what to change in your training script")]
 
 
 def _print(demo: Demo) -> None:
     screen = console()
+    screen.print(Rule("gpupipe demo", align="left", style="dim"))
     screen.print(
-        f"[bold]{demo.source}[/bold]: {demo.train_images:,} images of {demo.classes} classes to train, "
-        f"{demo.val_images:,} held out, batches of {demo.batch_size}"
+        f"{demo.train_images:,} images of {len(demo.classes)} classes to train, {demo.held_out_images:,} held out, "
+        f"batches of {demo.batch_size}: {printable(demo.source)}\n"
     )
     table = Table(title="the same network, seeds, order, crops and flips", title_justify="left", title_style="bold")
-    table.add_column("epoch", justify="right")
-    for what in ("loss", "held out right", "images/s"):
-        for curve in demo.curves:
-            table.add_column(f"{what}\n{NAMES[curve.engine]}", justify="right")
+    table.add_column("engine")
     for i in range(len(demo.curves[0].epochs)):
-        e = [curve.epochs[i] for curve in demo.curves]
+        table.add_column(f"loss of\nepoch {i + 1}", justify="right")
+    table.add_column("held out\nright", justify="right")
+    table.add_column("loss of every step")
+    for curve in demo.curves:
+        losses = (f"{epoch.loss:.4f}" for epoch in curve.epochs)
         table.add_row(
-            str(i + 1),
-            *(f"{x.loss:.4f}" for x in e),
-            *(f"{100 * x.accuracy:.1f} %" for x in e),
-            *(f"{x.images_per_second:,.0f}" for x in e),
+            NAMES[curve.engine], *losses, f"{100 * curve.epochs[-1].accuracy:.1f} %", spark(_thinned(curve.losses))
         )
     screen.print(table)
-    for curve in demo.curves:
-        screen.print(f"loss, {NAMES[curve.engine]:>9}  {spark(curve.losses)}")
-    if demo.comparison is not None:
-        a, b = (curve.losses for curve in demo.curves)
-        apart = max(abs(x - y) for x, y in zip(a, b, strict=True))
-        screen.print(f"the two losses differ by at most {apart:.1g}\n")
+    if demo.comparison is not None and not demo.comparison.ok:
         print_comparison(demo.comparison, "pixels of the training pipeline")
+    checks = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
+    checks.add_column(no_wrap=True)
+    checks.add_column(style="bold", no_wrap=True)
+    checks.add_column(overflow="fold")
+    for ok, name, text in _checks(demo):
+        checks.add_row(Text("✓", "green") if ok else Text("✗", "bold red"), name, Text(printable(text, lines=True)))
+    screen.print(checks)
 
 
-def _result(demo: Demo, machine: dict[str, object]) -> dict[str, object]:
+def _checks(demo: Demo) -> list[tuple[bool, str, str]]:
+    """Return (whether it is as promised, what, the finding)."""
+    found: list[tuple[bool, str, str]] = []
+    if demo.comparison is not None:
+        whole = demo.comparison.steps[-1].difference
+        steps = len(demo.curves[0].losses)
+        found.append((True, "training", f"the two losses differ by at most {demo.apart:.1g} in {steps} steps"))
+        found.append(
+            (
+                demo.comparison.ok,
+                "pixels",
+                f"{whole.images} images: largest difference {whole.max:.3g}, mean {whole.mean:.2g} of 255 gray levels"
+                + ("" if demo.comparison.ok else ", which breaks a promise"),
+            )
+        )
+    bad = demo.bad_file
+    found.append(
+        (
+            bad.replaced,
+            "bad file",
+            f"{bad.name} is reported as {bad.kind}, and {bad.replacement} takes its place in the batch",
+        )
+    )
+    r = demo.resumed
+    bits = f"the other {r.steps - r.step} batches bit-identical" if r.equal else "batches with other bits"
+    stopped = f"stopped after batch {r.step} of {r.steps}: with a state of {r.state_bytes} bytes"
+    found.append((r.equal, "resume", f"{stopped}, another loader gave {bits}"))
+    result = demo.speed
+    (name,) = (name for name in result.rates if name != result.baseline)
+    ratio, low, high = result.ratio(name)
+    rates = ", ".join(f"{loader_name(one)} {result.median(one):,.0f}" for one in (name, result.baseline))
+    found.append(
+        (ratio > 1, "speed", f"{factor(ratio)} ({low:.2f} to {high:.2f}), loading alone, in images/s: {rates}")
+    )
+    return found
+
+
+def _thinned(values: list[float], most: int = 40) -> list[float]:
+    """Return at most ``most`` of the values, evenly spaced."""
+    return values[:: -(-len(values) // most)]
+
+
+def _result(demo: Demo, machine: dict[str, object], following: list[tuple[str, str]]) -> dict[str, object]:
     return {
         "machine": machine,
-        "images": {"train": demo.train_images, "held_out": demo.val_images, "classes": demo.classes},
+        "source": demo.source,
+        "images": {"train": demo.train_images, "held_out": demo.held_out_images, "classes": len(demo.classes)},
         "pipeline": repr(demo.pipeline),
         "batch_size": demo.batch_size,
         "training": {curve.engine: [asdict(epoch) for epoch in curve.epochs] for curve in demo.curves},
+        "losses_apart": demo.apart,
         "pixels": None if demo.comparison is None else demo.comparison.to_dict(),
+        "bad_file": {**asdict(demo.bad_file), "replaced": demo.bad_file.replaced},
+        "resume": asdict(demo.resumed),
+        "speed": demo.speed.to_dict(),
+        "next": [command for command, _ in following],
         "seconds": demo.seconds,
     }

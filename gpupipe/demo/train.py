@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,22 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from ..bench.machine import cores
-from ..cache_folder import cache_folder, make_folder
-from ..datasets import Dataset, ImageFolder, Subset
-from ..engines.dali import installed
-from ..errors import ConfigError, DatasetError
+from ..datasets import Dataset
+from ..errors import DatasetError
 from ..loader.dataloader import DataLoader
-from ..parity.compare import Comparison, compare
 from ..planning.order import Shuffle
-from ..testing.photos import make_photos
 from ..transforms import CenterCrop, Compose, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize, ToTensor
 
 Engine = Literal["dali", "torch"]
 
 SIZE = 64
 """Edge of the network's input in pixels."""
-CLASSES, PER_CLASS, HELD_OUT = 4, 96, 24
-_SIZES = ((150, 200), (200, 150), (160, 160), (133, 200), (144, 192))
+NAMES: dict[Engine, str] = {"dali": "DALI", "torch": "reference"}
 _STATISTICS = (0.45, 0.43, 0.41), (0.26, 0.26, 0.27)
 
 
@@ -61,38 +54,6 @@ class Curve:
     @property
     def losses(self) -> list[float]:
         return [loss for epoch in self.epochs for loss in epoch.losses]
-
-
-@dataclass
-class Demo:
-    """Results of the demo."""
-
-    source: str
-    """Description of the images."""
-    train_images: int
-    val_images: int
-    classes: int
-    batch_size: int
-    pipeline: Compose
-    curves: list[Curve]
-    comparison: Comparison | None
-    """``None`` if DALI is not installed."""
-    seconds: float
-
-
-def generated(progress: Callable[[str], None] = lambda text: None) -> tuple[Path, Path]:
-    """Return (training folder, held-out folder) of synthetic photographs in the cache folder, creating them if
-    missing."""
-    base = Path(cache_folder("demo"))
-    name = f"{CLASSES}x{PER_CLASS}+{HELD_OUT}"
-    train, val, done = base / name / "train", base / name / "val", base / name / "complete"
-    if not done.exists():
-        progress(f"creating {CLASSES * (PER_CLASS + HELD_OUT)} synthetic photographs")
-        make_folder(str(base))
-        make_photos(train, CLASSES, PER_CLASS, seed=0, sizes=_SIZES)
-        make_photos(val, CLASSES, HELD_OUT, seed=1, sizes=_SIZES)
-        done.touch()
-    return train, val
 
 
 def split(dataset: Dataset, seed: int, held_out: float = 0.2) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -132,9 +93,11 @@ def network(classes: int, seed: int) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Training:
+    """What is trained, and how."""
+
     train: Dataset
-    val: Dataset
+    held_out: Dataset
     classes: int
     epochs: int
     batch_size: int
@@ -142,42 +105,62 @@ class _Plan:
     seed: int
 
 
-def _train(plan: _Plan, engine: Engine, progress: Callable[[str], None]) -> Curve:
+def train(training: Training, engine: Engine, progress: Callable[[str], None]) -> Curve:
+    """Train the network with one engine."""
     common: dict[str, Any] = {
-        "batch_size": plan.batch_size,
+        "batch_size": training.batch_size,
         "num_workers": min(cores(), 8),
-        "device": plan.device,
+        "device": training.device,
         "engine": engine,
-        "seed": plan.seed,
+        "seed": training.seed,
     }
-    model = network(plan.classes, plan.seed).to(plan.device)
-    steps = max(1, len(plan.train) // plan.batch_size)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps * plan.epochs)
+    model = network(training.classes, training.seed).to(training.device)
+    descent = _Descent(model, max(1, len(training.train) // training.batch_size) * training.epochs)
     curve = Curve(engine)
     with (
-        DataLoader(plan.train, shuffle=True, drop_last=True, **common) as train,
-        DataLoader(plan.val, **common) as val,
+        DataLoader(training.train, shuffle=True, drop_last=True, **common) as batches,
+        DataLoader(training.held_out, **common) as held_out,
     ):
-        for epoch in range(plan.epochs):
+        for epoch in range(training.epochs):
             losses: list[Tensor] = []
             model.train()
             began, images = time.perf_counter(), 0
-            for x, y in train:
+            for x, y in batches:
                 loss = nn.functional.cross_entropy(model(x), y)
-                optimizer.zero_grad()
+                model.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
+                descent.step()
                 losses.append(loss.detach())
                 images += len(x)
             # Read the clock after the losses, because reading them waits for the device.
             values = tuple(torch.stack(losses).tolist())
             seconds = time.perf_counter() - began
-            curve.epochs.append(Epoch(values, _accuracy(model, val), images / seconds))
-            progress(f"{engine}: epoch {epoch + 1} of {plan.epochs}: loss {curve.epochs[-1].loss:.3f}")
-        curve.description = next(line.strip() for line in repr(train).splitlines() if "engine:" in line)
+            curve.epochs.append(Epoch(values, _accuracy(model, held_out), images / seconds))
+            progress(f"{NAMES[engine]}: epoch {epoch + 1} of {training.epochs}: loss {curve.epochs[-1].loss:.3f}")
+        curve.description = next(line.strip() for line in repr(batches).splitlines() if "engine:" in line)
     return curve
+
+
+class _Descent:
+    """Gradient descent with Nesterov's momentum, whose rate rises and then falls to zero.
+
+    ``torch.optim`` does the same, but its first optimizer imports torch's compiler, which takes seconds.
+    """
+
+    def __init__(self, model: nn.Module, steps: int, rate: float = 0.05, momentum: float = 0.9):
+        self._parameters = list(model.parameters())
+        self._velocities = [torch.zeros_like(p) for p in self._parameters]
+        self._steps, self._rate, self._momentum, self._done = steps, rate, momentum, 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        share = (self._done + 1) / (self._steps + 1)
+        rate = self._rate * min(4 * share, (1 - share) / 0.75)
+        for p, velocity in zip(self._parameters, self._velocities, strict=True):
+            assert p.grad is not None
+            velocity.mul_(self._momentum).add_(p.grad)
+            p.sub_(velocity * self._momentum + p.grad, alpha=rate)
+        self._done += 1
 
 
 def _accuracy(model: nn.Module, loader: DataLoader) -> float:
@@ -188,59 +171,3 @@ def _accuracy(model: nn.Module, loader: DataLoader) -> float:
             right += int((model(x).argmax(1) == y).sum())
             total += len(y)
     return right / total
-
-
-def run(
-    folder: str | os.PathLike[str] | None = None,
-    *,
-    epochs: int = 3,
-    seed: int = 0,
-    batch_size: int = 32,
-    device: str = "cpu",
-    progress: Callable[[str], None] = lambda text: None,
-) -> Demo:
-    """Train through both engines and compare their pixels, or through the reference alone if DALI is not installed.
-
-    Args:
-        folder: one folder per class, a part of which is held out. ``None`` uses synthetic photographs.
-        epochs, seed, batch_size, device: for both trainings.
-        progress: called with a description of each step.
-
-    Raises:
-        DatasetError: there are too few images.
-        ConfigError: an argument is invalid.
-    """
-    if epochs < 1:
-        raise ConfigError(f"epochs must be at least 1, not {epochs}")
-    began = time.perf_counter()
-    train_pipeline, val_pipeline = pipelines()
-    train: Dataset
-    val: Dataset
-    if folder is None:
-        source = "synthetic photographs"
-        train_folder, val_folder = generated(progress)
-        train, val = ImageFolder(train_folder, train_pipeline), ImageFolder(val_folder, val_pipeline)
-        classes = len(train.classes)
-    else:
-        whole = ImageFolder(folder)
-        source = f"the folder {Path(folder).name}"
-        classes = len(whole.classes)
-        first, second = split(whole, seed)
-        train, val = (
-            Subset(whole, first, transform=train_pipeline),
-            Subset(whole, second, transform=val_pipeline),
-        )
-    if len(train) < 2:
-        raise DatasetError(f"{source}: {len(train)} training images; the demo needs more")
-    batch_size = min(batch_size, len(train))
-    plan = _Plan(train, val, classes, epochs, batch_size, device, seed)
-    both: tuple[Engine, ...] = ("dali", "torch") if installed() else ("torch",)
-    curves = [_train(plan, engine, progress) for engine in both]
-    comparison = None
-    if "dali" in both:
-        progress("comparing pixels")
-        comparison = compare(train, train_pipeline, samples=48, device=device, seed=seed)
-    return Demo(
-        source, len(train), len(val), classes, batch_size, train_pipeline, curves, comparison,
-        time.perf_counter() - began,
-    )  # fmt: skip

@@ -21,7 +21,6 @@ import gpupipe as gpupipe_package
 from gpupipe import __version__
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
-from gpupipe.demo import train as demo_module
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -305,38 +304,7 @@ def test_bench_refuses_what_it_does_not_know(photos: Path) -> None:
     assert "must be some of dali, torch, null, torchvision" in error("bench", VAL, photos, "--engines", "dali,pytorch")
 
 
-# ---- demo
-
-
-@pytest.mark.slow
-def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
-    out = tmp_path / "report"
-    text = gpupipe("demo", photos, "--epochs", 2, "--out", out, "--device", "cpu").stdout
-    assert "29 images of 3 classes to train, 7 held out" in text and "the two losses differ by at most" in text
-    page = (out / "index.html").read_text()
-    assert "<svg" in page and "data:image/png;base64," in page and "held out" in page
-    assert "http://" not in page and "https://" not in page and "<script" not in page
-    result = json.loads((out / "result.json").read_text())
-    dali, reference = result["training"]["dali"], result["training"]["torch"]
-    assert len(dali) == len(reference) == 2
-    assert dali[0]["losses"][0] == pytest.approx(reference[0]["losses"][0], abs=0.02)
-    assert result["pixels"]["ok"] is True
-
-
-def test_demo_without_dali_runs_the_reference_alone(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo_module, "installed", lambda: False)
-    text = gpupipe("demo", photos, "--epochs", 1, "--out", tmp_path / "report", "--device", "cpu").stdout
-    assert "DALI is not installed, so the reference ran alone" in text
-    assert "DALI is not installed, so there is nothing to compare" in (tmp_path / "report" / "index.html").read_text()
-
-
-def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert "this is a file; name a folder" in error("demo", "--out", tmp_path / "file")
-    make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
-    assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
+# ---- what libraries write
 
 
 def test_what_libraries_write_to_the_standard_error_is_not_seen() -> None:

@@ -1,0 +1,125 @@
+"""Loaders of images that people use today, beside gpupipe's."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ..errors import ConfigError, PipelineError
+from ..transforms.compose import Compose
+from ..transforms.containers import _Container
+from ..transforms.transform import Transform
+from .pillow_steps import PillowSteps
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all candidates do."""
+
+    files: Sequence[str]
+    labels: Sequence[int]
+    pipeline: Compose
+    batch_size: int
+    workers: int
+    device: str
+
+
+Start = Callable[[], Iterable[Any]]
+"""Starts an epoch of (images, labels) on the device."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A loader that is not gpupipe's."""
+
+    title: str
+    start: Callable[[Work], Start]
+    """Prepares the work. Raises :class:`GpupipeError` if this loader cannot do it here."""
+    pixels: str = ""
+    """How its pixels differ from torchvision's; empty if they do not."""
+
+
+class Files(torch.utils.data.Dataset[Any]):
+    """Dataset of files as scripts write it: opened by Pillow, converted to RGB, transformed."""
+
+    def __init__(self, files: Sequence[str], labels: Sequence[int], transform: Callable[[Any], Any]):
+        self.files, self.labels, self.transform = files, labels, transform
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        with Image.open(self.files[index]) as image:
+            return self.transform(image.convert("RGB")), self.labels[index]
+
+
+class OnDevice:
+    """A loader of torch, and the copy to the device that a training loop would make."""
+
+    def __init__(self, loader: Iterable[Any], device: str):
+        self.loader, self.device = loader, device
+
+    def __iter__(self) -> Iterator[Any]:
+        for images, target in self.loader:
+            yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
+
+
+def torch_loader(work: Work, transform: Callable[[Any], Any]) -> Start:
+    """Return torch's DataLoader of the files."""
+    loader = torch.utils.data.DataLoader(
+        Files(work.files, work.labels, transform),
+        batch_size=work.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=work.workers,
+        pin_memory=work.device != "cpu",
+        persistent_workers=work.workers > 0,
+    )
+    return OnDevice(loader, work.device).__iter__
+
+
+def imported(name: str) -> Any:
+    """Return a module. Raises :class:`ConfigError` if it cannot be imported."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, RuntimeError, OSError) as e:  # RuntimeError: built for another torch
+        raise ConfigError(f"{name.partition('.')[0]} cannot be imported: {str(e).splitlines()[0]}") from None
+
+
+def _torchvision(work: Work) -> Start:
+    transforms = imported("torchvision.transforms")
+    return torch_loader(work, transforms.Compose([translated(t, transforms) for t in work.pipeline]))
+
+
+_OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
+"""Transforms that torchvision defines differently under the same name."""
+_OTHER_NAME = {"ToImage": "PILToTensor"}
+
+
+def translated(transform: Transform, transforms: Any) -> Any:
+    """Return the transform of the same name from torchvision's transforms v1, which work on PIL images."""
+    name = type(transform).__name__
+    cls = getattr(transforms, _OTHER_NAME.get(name, name), None)
+    if cls is None or name in _OTHERWISE or isinstance(transform, _Container):
+        raise PipelineError(f"{transform!r} has no equivalent in torchvision.transforms")
+    values = {f.name: getattr(transform, f.name) for f in fields(transform)}
+    if "interpolation" in values:
+        values["interpolation"] = transforms.InterpolationMode(values["interpolation"])
+    return cls(**values)
+
+
+def _pillow(work: Work) -> Start:
+    return torch_loader(work, PillowSteps(work.pipeline))
+
+
+TORCHVISION, PILLOW = "torchvision", "pillow"
+PEERS: dict[str, Peer] = {
+    TORCHVISION: Peer("torch DataLoader + torchvision", _torchvision),
+    PILLOW: Peer("torch DataLoader + Pillow", _pillow),
+}
+"""By name, the usual baselines first."""

@@ -1,0 +1,84 @@
+"""``gpupipe demo``: what it shows, and that it fails if something is not as promised."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from command_line import error, gpupipe
+from PIL import Image
+
+from gpupipe import DataLoader
+from gpupipe.datasets import ImageFolder
+from gpupipe.demo import checks as demo_checks, photographs as demo_photographs, run as demo_module
+from gpupipe.testing.photos import make_photos, photograph
+
+
+@pytest.mark.slow
+def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    text = gpupipe("demo", photos, "--epochs", 2, "--out", out, "--device", "cpu").stdout
+    assert "29 images of 3 classes to train, 7 held out" in text and "the two losses differ by at most" in text
+    assert "cut_off.jpg is reported as truncated" in text and "bit-identical" in text and "times as fast" in text
+    assert f"gpupipe bench imagenet.train {photos}" in " ".join(text.split())
+    page = (out / "index.html").read_text()
+    assert "<svg" in page and "data:image/png;base64," in page and "held out" in page and "bit-identical" in page
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    result = json.loads((out / "result.json").read_text())
+    dali, reference = result["training"]["dali"], result["training"]["torch"]
+    assert len(dali) == len(reference) == 2
+    assert dali[0]["losses"][0] == pytest.approx(reference[0]["losses"][0], abs=0.02)
+    assert result["pixels"]["ok"] is True
+    assert result["bad_file"]["kind"] == "truncated" and result["bad_file"]["replaced"] is True
+    assert result["resume"]["equal"] is True and result["resume"]["step"] < result["resume"]["steps"]
+    assert set(result["speed"]["candidates"]) == {"dali", result["speed"]["baseline"]}
+
+
+def test_demo_without_dali_runs_the_reference_alone(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_module, "installed", lambda: False)
+    monkeypatch.setattr(demo_checks, "_SECONDS", 0.01)
+    text = gpupipe("demo", photos, "--epochs", 1, "--out", tmp_path / "report", "--device", "cpu").stdout
+    assert "DALI is not installed, so the reference ran alone" in text
+    assert "DALI is not installed, so there is nothing to compare" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_demo_fails_if_a_resumed_epoch_has_other_bits(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_module, "installed", lambda: False)
+    monkeypatch.setattr(demo_checks, "_SECONDS", 0.01)
+    monkeypatch.setattr(DataLoader, "load_state_dict", lambda self, state: None)
+    text = gpupipe("demo", photos, "--epochs", 1, "--out", tmp_path / "report", "--device", "cpu", code=1).stdout
+    assert "✗ resume" in text and "with other bits" in text
+    assert "different: this is a bug" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_demo_takes_photographs_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo_photographs, "TRAIN", 8)
+    monkeypatch.setattr(demo_photographs, "HELD_OUT", 4)
+    assert demo_photographs.images().source == "synthetic photographs"
+    data = tmp_path / "skimage" / "data"
+    data.mkdir(parents=True)
+    for k, name in enumerate(("coffee.png", "rocket.jpg")):
+        Image.fromarray(photograph(120, 160, k)).save(data / name)
+    spec = SimpleNamespace(submodule_search_locations=[str(data.parent)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "skimage" else None)
+    found = demo_photographs.images()
+    assert found.source == "windows of 2 photographs of scikit-image"
+    made = ImageFolder(found.train)
+    assert made.classes == ["coffee", "rocket"] and len(made) == 8 and len(ImageFolder(found.held_out)) == 4
+    assert not made.bad(range(8)) and demo_photographs.images() == found
+
+
+def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "this is a file; name a folder" in error("demo", "--out", tmp_path / "file")
+    make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
+    assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
