@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from .printable import printable
@@ -62,3 +63,9 @@ def _matches(pattern: object, text: str) -> bool:
     """Match the pattern of a filter: ``None``, a compiled pattern, or a text that the interpreter itself set."""
     match = getattr(pattern, "match", None)
     return pattern is None or (pattern == text if match is None else match(text) is not None)
+
+
+def place_in_script() -> str:
+    """Return file and line of the script that runs, such as "train.py:18"."""
+    frame = frame_of_script()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
-from ..why.ceiling import Ceiling, Replay
+from ..loader.ceiling import Ceiling, Replay
 from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell
 from .console import console, pairs
@@ -41,7 +41,7 @@ def run(script: Path, arguments: Sequence[str], *, epochs: int, seconds: float, 
     def iterate(watched: Watched, made: Made, begin: Begin) -> Iterator[Any]:
         if loader is not None and watched.made.index(made) != loader - 1:
             return begin()
-        return Replay(made, begin(), done, seconds=seconds)
+        return Replay(made.at, lambda: (made.loader, begin()), done, seconds=seconds)
 
     def ended(watched: Watched) -> NoReturn:
         end(ended_early(script, watched, "had taken enough batches of a loader"))
@@ -50,20 +50,6 @@ def run(script: Path, arguments: Sequence[str], *, epochs: int, seconds: float, 
 
 
 def _report(found: Ceiling, epochs: int) -> None:
-    hours = found.hours(epochs)
-    tell(ceiling=found, saves=found.saves, epochs=epochs, hours=hours)
-    rows = [
-        ("with its loader", f"{1e3 * found.seconds:,.1f} ms a step, over {found.batches} steps"),
-        ("from memory", f"{1e3 * found.perfect:,.1f} ms a step"),
-        ("a perfect loader saves", f"{found.saves:.0%}" + ("" if hours is None else f", {_of(*hours, epochs)}")),
-    ]
-    if found.bottleneck is not None:
-        rows.append(("the loop waits for", f"{found.bottleneck['stage']}: {found.bottleneck['next_step']}"))
+    tell(ceiling=found, saves=found.saves, epochs=epochs, hours=found.hours(epochs))
     made = "gpupipe.DataLoader" if found.uses_gpupipe else "torch's DataLoader"
-    console().print(pairs(rows, f"{made}, {found.at}"))
-
-
-def _of(saved: float, whole: float, epochs: int) -> str:
-    """Return a text such as "1.7 of 9.0 hours"."""
-    unit, factor = next(((u, f) for u, f in (("hours", 1.0), ("minutes", 60.0)) if whole * f >= 1), ("seconds", 3600.0))
-    return f"{saved * factor:.1f} of {whole * factor:.1f} {unit} in {epochs} epoch{'s' * (epochs != 1)}"
+    console().print(pairs(found.rows(epochs), f"{made}, {found.at}"))

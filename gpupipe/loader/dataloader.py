@@ -18,6 +18,7 @@ from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .agreement import gathered
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
+from .ceiling import Replay, of_loader
 from .epoch import EpochIterator
 from .samplers import arguments_within
 from .session import Session, Stats
@@ -291,6 +292,34 @@ class DataLoader(TorchLoader[Any]):
             raise ConfigError("a lock needs an order that comes again: pass seed= to the loader")
         if session.shard.rank == 0:
             provided.lock(session, path, check_integer(steps, "steps"))
+
+    def ceiling(self, steps: int = 100) -> Replay:
+        """Return an iterable for your training loop that measures what a perfect loader would save.
+
+        It yields batches of a copy of this loader for ``steps`` steps, then replays the first ones from memory for as
+        many, and ends. ``print`` then shows the time of a step with both, and the share that a perfect loader saves;
+        ``.found`` has the numbers (:class:`gpupipe.loader.ceiling.Ceiling`). The loader stays where it is, but your
+        step trains: use it before the training, or on a copy of the model. ``gpupipe ceiling SCRIPT`` does the same
+        without a change of the script.
+
+        >>> import numpy as np
+        >>> from gpupipe import datasets
+        >>> photos = datasets.Arrays(np.zeros((40, 8, 8, 3), np.uint8))
+        >>> loader = DataLoader(photos, batch_size=4, device="cpu")
+        >>> ceiling = loader.ceiling(steps=5)
+        >>> for images in ceiling:
+        ...     pass  # your step
+        >>> ceiling.found.batches, 0 <= ceiling.found.saves <= 1
+        (5, True)
+
+        Args:
+            steps: steps of each measurement, at most those of an epoch. They begin after the first three, while engines
+                start. All ranks must call it, with the same number.
+
+        Raises:
+            ConfigError: an epoch has too few batches.
+        """
+        return of_loader(self, check_integer(steps, "steps"))
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from torch.utils.data import DataLoader as TorchLoader
 
 from ..loader.dataloader import DataLoader
-from ..script_warnings import frame_of_script
+from ..script_warnings import place_in_script
 
 _SIGNATURES = {cls: inspect.signature(cls.__init__) for cls in (TorchLoader, DataLoader)}
 
@@ -76,13 +76,13 @@ def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_i
             if not type(self).__module__.startswith("gpupipe.") or type(self) is DataLoader:
                 arguments = _SIGNATURES[cls].bind(self, *args, **kwargs).arguments
                 del arguments["self"]
-                watched.made.append(Made(self, arguments, _place()))
+                watched.made.append(Made(self, arguments, place_in_script()))
 
         def __iter__(self: Any) -> Any:
             made = next((one for one in watched.made if one.loader is self), None)
             if made is None or watched.stopped:
                 return begin(self)
-            watched.reached = watched.reached or _place()
+            watched.reached = watched.reached or place_in_script()
             return iterate(watched, made, lambda: begin(self))
 
         cls.__init__, cls.__iter__ = __init__, __iter__  # type: ignore[method-assign]
@@ -119,8 +119,3 @@ def run_script(
             watched.error = e
         watched.stopped = True
         ended(watched)
-
-
-def _place() -> str:
-    frame = frame_of_script()
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

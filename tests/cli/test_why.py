@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from interpreter import Interpreter
 from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
 import gpupipe
 from gpupipe import datasets, transforms as T
-from gpupipe.commands.ceiling import _of
-from gpupipe.why.ceiling import Ceiling
+from gpupipe.errors import ConfigError
+from gpupipe.loader.ceiling import Ceiling, _of
 from gpupipe.why.explain import TORCHS_OWN, explain
 from gpupipe.why.watch import watching
 
@@ -175,3 +178,67 @@ def test_what_a_ceiling_saves() -> None:
     assert found.saves == pytest.approx(0.25) and found.hours(81) == pytest.approx((2.25, 9.0))
     assert _of(1.7, 9.0, 90) == "1.7 of 9.0 hours in 90 epochs" and _of(0.1, 0.5, 1) == "6.0 of 30.0 minutes in 1 epoch"
     assert Ceiling("train.py:1", True, 10, 0.4, 0.3, None).hours(1) is None
+
+
+def _loader(count: int = 40, **options: Any) -> gpupipe.DataLoader:
+    images = datasets.Arrays(np.zeros((count, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    return gpupipe.DataLoader(images, 4, shuffle=True, device="cpu", seed=0, **options)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch", "plain"])
+def test_a_loader_measures_its_own_ceiling(engine: str) -> None:
+    if engine == "plain":
+        loader: Any = gpupipe.DataLoader(Own(np.zeros((40, 2)), torch.tensor), 4, in_order=False, device="cpu")  # type: ignore[arg-type]
+    else:
+        loader = _loader(engine=engine)
+    ahead = iter(loader)
+    next(ahead)
+    state = loader.state_dict()
+    ceiling = loader.ceiling(steps=5)
+    assert "not measured" in repr(ceiling)
+    taken = 0
+    warnings.simplefilter("error")
+    for images, *_ in ceiling:
+        assert not images.sum()  # the loop may write to a batch
+        images.add_(1)
+        taken += 1
+        time.sleep(0.002)
+    assert taken == 3 + 5 + 5 and loader.state_dict() == state and len(list(ahead)) == 9
+    found = ceiling.found
+    assert found is not None
+    assert (found.batches, found.steps, found.uses_gpupipe) == (5, 10, True) and found.at.startswith("test_why.py:")
+    assert 0.002 < found.perfect <= found.seconds and "a perfect loader saves" in str(ceiling)
+
+
+def test_a_ceiling_takes_what_an_epoch_has() -> None:
+    assert sum(1 for _ in _loader(20).ceiling()) == 3 + 2 + 2
+    with pytest.raises(ConfigError, match="more than 3 batches, but an epoch has 3: use a smaller batch_size"):
+        _loader(12).ceiling()
+    with pytest.raises(ConfigError, match="steps"):
+        _loader().ceiling(0)
+
+
+def test_a_slow_loader_has_a_low_ceiling() -> None:
+    class Slow(Own):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.01)
+            return super().__getitem__(index)
+
+    loader: Any = gpupipe.DataLoader(Slow(np.zeros((40, 2)), torch.tensor), 4, in_order=False, device="cpu")  # type: ignore[arg-type]
+    ceiling = loader.ceiling(steps=4)
+    for _ in ceiling:
+        time.sleep(0.01)
+    assert ceiling.found is not None and 0.6 < ceiling.found.saves < 0.9
+
+
+def test_a_ceiling_uses_batches_that_a_subclass_assigned() -> None:
+    loader = _loader()
+    object.__setattr__(loader, "batch_sampler", [[0, 1]] * 6)
+    assert [len(images) for images in loader.ceiling(2)] == [2] * (3 + 2 + 2)
+
+
+def test_a_loader_that_takes_the_processor_from_the_model_is_named() -> None:
+    quick = {"stage": "model", "next_step": "make the model faster"}
+    shares = Ceiling("train.py:1", True, 10, 0.4, 0.3, 1000, quick)
+    assert "takes the processor from it" in str(shares)
+    assert "waits for" not in str(Ceiling("train.py:1", True, 10, 0.4, 0.4, 1000, quick))
