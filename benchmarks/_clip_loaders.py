@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from _common import import_torchvision
 from _loaders import Batches
 from torch import Tensor
+
+from gpupipe.bench.clip_decoders import DECODERS, Decode, by_torchcodec
 
 FRAMES, STRIDE, SIZE = 16, 4, 224
 SPAN = (FRAMES - 1) * STRIDE + 1
@@ -72,50 +75,10 @@ def _gpupipe(job: Job, work: Work) -> Batches:
 # ---- what a careful user writes
 
 
-def _by_pyav(path: str, start: int) -> Tensor:
-    import av
-
-    wanted = range(start, start + SPAN, STRIDE)
-    found: list[Any] = []
-    with av.open(path) as container:
-        stream = container.streams.video[0]
-        stream.thread_type = "NONE"
-        rate, base, first = stream.average_rate, stream.time_base, stream.start_time or 0
-        if start:
-            container.seek(first + int(start / rate / base), stream=stream)
-        for frame in container.decode(stream):
-            number = round((frame.pts - first) * base * rate)
-            if number >= start and (number - start) % STRIDE == 0:
-                found.append(frame.to_ndarray(format="rgb24"))
-            if number >= wanted[-1]:
-                break
-    found += found[-1:] * (FRAMES - len(found))
-    return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2)
-
-
-def _by_torchcodec(path: str, start: int, mode: Any = "exact", device: str = "cpu") -> Tensor:
-    from torchcodec.decoders import VideoDecoder
-
-    decoder = VideoDecoder(path, num_ffmpeg_threads=1, seek_mode=mode, device=device)
-    last = len(decoder) - 1
-    frames: Tensor = decoder.get_frames_at([min(start + k * STRIDE, last) for k in range(FRAMES)]).data
-    return frames
-
-
-def _by_decord(path: str, start: int) -> Tensor:
-    import decord
-
-    reader = decord.VideoReader(path, num_threads=1)
-    frames = reader.get_batch([min(start + k * STRIDE, len(reader) - 1) for k in range(FRAMES)])
-    return torch.from_numpy(frames.asnumpy()).permute(0, 3, 1, 2)
-
-
-_DECODERS: dict[str, Any] = {
-    "pyav": _by_pyav,
-    "torchcodec": _by_torchcodec,
-    "torchcodec-approximate": lambda path, start: _by_torchcodec(path, start, "approximate"),
-    "torchcodec-gpu": lambda path, start: _by_torchcodec(path, start, device="cuda"),
-    "decord": _by_decord,
+_DECODERS: dict[str, Decode] = {
+    **{name: decode for name, (_, decode) in DECODERS.items()},
+    "torchcodec-approximate": partial(by_torchcodec, mode="approximate"),
+    "torchcodec-gpu": partial(by_torchcodec, device="cuda"),
 }
 
 
@@ -145,7 +108,7 @@ class _Clips(torch.utils.data.Dataset[Any]):
         video, clip = (i, 0) if self._random else divmod(i, CLIPS)
         places = max(self._counts[video] - SPAN, 0) + 1
         start = int(torch.randint(places, ())) if self._random else round(clip * (places - 1) / (CLIPS - 1))
-        frames = _DECODERS[self._decoder](self._paths[video], start)
+        frames = _DECODERS[self._decoder](self._paths[video], start, FRAMES, STRIDE)
         return self._transform(frames).transpose(0, 1).contiguous(), self._labels[video]
 
 

@@ -14,8 +14,9 @@ import torch
 from _common import import_torchvision
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
+from gpupipe.bench import by_hand
+from gpupipe.bench.peers import Files
 from gpupipe.engines.staging import map_tensors
 
 Batches = Iterator[tuple[Any, Tensor]]
@@ -174,52 +175,31 @@ def opened(source: str, packed: str) -> Any:
 
 def _graph(job: Job, work: Work) -> Any:
     """The graph as an expert writes it from DALI's documentation."""
-    from nvidia.dali import Pipeline, fn, types
-
     cuda, job = work.device == "cuda", resolved(job, work)
+    decoder: dict[str, Any] = {}
     if cuda:  # as gpupipe has it: no line for every image that the CPU decodes, and the same nvJPEG
         from gpupipe.engines.dali.decoder import nvjpeg_version
 
         os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
         nvjpeg_version()
-    decoder: dict[str, Any] = {"device": "mixed" if cuda else "cpu", "adjust_orientation": False}
-    if cuda:
-        decoder |= {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}
-    window: dict[str, Any] = {"random_area": [0.08, 1.0], "random_aspect_ratio": [3 / 4, 4 / 3], "num_attempts": 10}
-    resize: dict[str, Any] = {"size": [work.size] * 2, "interp_type": types.INTERP_LINEAR, "antialias": True}
-    pipe = Pipeline(
+        decoder = {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}
+    return by_hand.graph(
+        work.files(),
+        work.labels,
+        ours("train", work.size),
         batch_size=work.batch_size,
-        num_threads=job.workers or work.workers,
-        device_id=0 if cuda else None,
-        prefetch_queue_depth=job.prefetch or 2,
-        seed=0,
+        threads=job.workers or work.workers,
+        cuda=cuda,
+        windows=bool(job.roi),
+        decoder=decoder,
+        dtype=job.dtype,
+        channels_last=job.channels_last,
+        prefetch=job.prefetch or 2,
     )
-    with pipe:
-        encoded, label = fn.readers.file(files=work.files(), labels=work.labels, random_shuffle=True, name="reader")
-        if job.roi:
-            image = fn.resize(fn.decoders.image_random_crop(encoded, **decoder, **window), **resize)
-        else:
-            image = fn.random_resized_crop(fn.decoders.image(encoded, **decoder), **resize, **window)
-        image = fn.crop_mirror_normalize(
-            image,
-            dtype=types.FLOAT16 if job.dtype == "float16" else types.FLOAT,
-            output_layout="HWC" if job.channels_last else "CHW",
-            mean=[255 * m for m in MEAN],
-            std=[255 * s for s in STD],
-            mirror=fn.random.coin_flip(),
-        )
-        pipe.set_outputs(image, label.gpu() if cuda else label)
-    pipe.build()
-    return pipe
 
 
 def _by_hand(job: Job, work: Work) -> Batches:
-    pipe = _graph(job, work)
-    cuda = work.device == "cuda"
-    while True:
-        out = pipe.run(torch.cuda.current_stream().cuda_stream) if cuda else pipe.run()
-        images, labels = (from_dlpack(x.as_tensor()) for x in out)
-        yield images.permute(0, 3, 1, 2) if job.channels_last else images, labels.squeeze(1)
+    return by_hand.batches(_graph(job, work), cuda=work.device == "cuda", channels_last=job.channels_last)
 
 
 def _iterator(job: Job, work: Work) -> Batches:
@@ -234,28 +214,12 @@ def _iterator(job: Job, work: Work) -> Batches:
         iterator.reset()
 
 
-class _Folder(torch.utils.data.Dataset[Any]):
-    """torchvision's ImageFolder, of a list of files."""
-
-    def __init__(self, files: list[str], labels: list[int], transform: Callable[[Any], Tensor]):
-        self._files, self._labels, self._transform = files, labels, transform
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        from PIL import Image
-
-        with Image.open(self._files[index]) as image:
-            return self._transform(image.convert("RGB")), self._labels[index]
-
-
 def _torchvision(job: Job, work: Work) -> Batches:
     transform, mix = torchvisions(job.recipe, work.size)
     labels = [label % 1000 for label in work.labels]
     cuda = work.device == "cuda"
     loader = torch.utils.data.DataLoader(
-        _Folder(work.files(), labels, transform),
+        Files(work.files(), labels, transform),
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,

@@ -359,14 +359,24 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 3.0,
     engines: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Comma-separated: dali,torch,null,torchvision; all available ones by default."),
+        typer.Option(
+            help="Comma-separated: dali,torch,null,torchvision,pillow,timm,dali-by-hand, for clips "
+            "pyav,torchcodec,decord; all that are installed by default."
+        ),
     ] = None,
     limits: Annotated[
         bool, typer.Option("--limits", help="Also measure parts alone: reading, decoding, transforms, copies to a GPU.")
     ] = False,
     device: DeviceName = None,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Also train with the batches, and name what limits it: a model of torchvision, module:function, or "
+            "path/to/file.py:function."
+        ),
+    ] = None,
 ) -> int:
-    """Measure engines side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
+    """Measure engines and other loaders side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
     from .commands.bench import run
 
     return run(
@@ -381,6 +391,7 @@ def bench(
         engines=engines,
         limits=limits,
         device=device,
+        model=model,
     )
 
 

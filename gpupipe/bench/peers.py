@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ..errors import ConfigError, PipelineError
+from ..datasets.subset import Subset
+from ..engines.dali import installed
+from ..errors import ConfigError, MissingDependency, PipelineError
 from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
+from .by_hand import batches, classic, graph
 from .pillow_steps import PillowSteps
 
 
@@ -21,16 +24,31 @@ from .pillow_steps import PillowSteps
 class Work:
     """What all candidates do."""
 
-    files: Sequence[str]
-    labels: Sequence[int]
+    samples: Subset
     pipeline: Compose
     batch_size: int
     workers: int
     device: str
 
+    def files(self) -> tuple[list[str], list[int]]:
+        """Return (paths, labels) of the samples.
+
+        Raises:
+            ConfigError: the samples are not files.
+        """
+        if not self.samples.whole_files:
+            raise ConfigError("other loaders can be measured on files only")
+        indices = self.samples.indices.tolist()
+        opened = {index: self.samples.dataset.fetch(index) for index in set(indices)}
+        return [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
+
 
 Start = Callable[[], Iterable[Any]]
 """Starts an epoch of (images, labels) on the device."""
+
+
+def _nothing(work: Work) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
@@ -39,9 +57,10 @@ class Peer:
 
     title: str
     start: Callable[[Work], Start]
-    """Prepares the work. Raises :class:`GpupipeError` if this loader cannot do it here."""
-    pixels: str = ""
-    """How its pixels differ from torchvision's; empty if they do not."""
+    """Prepares the work. Raises :class:`MissingDependency` if its library is not installed, and another
+    :class:`GpupipeError` if it cannot do this work."""
+    pixels: Callable[[Work], str] = _nothing
+    """Tells how its pixels differ from those of torchvision on images of Pillow; empty if they do not."""
 
 
 class Files(torch.utils.data.Dataset[Any]):
@@ -69,10 +88,10 @@ class OnDevice:
             yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
 
 
-def torch_loader(work: Work, transform: Callable[[Any], Any]) -> Start:
-    """Return torch's DataLoader of the files."""
+def torch_loader(work: Work, dataset: torch.utils.data.Dataset[Any]) -> Start:
+    """Return torch's DataLoader of a dataset."""
     loader = torch.utils.data.DataLoader(
-        Files(work.files, work.labels, transform),
+        dataset,
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,
@@ -84,16 +103,17 @@ def torch_loader(work: Work, transform: Callable[[Any], Any]) -> Start:
 
 
 def imported(name: str) -> Any:
-    """Return a module. Raises :class:`ConfigError` if it cannot be imported."""
+    """Return a module. Raises :class:`MissingDependency` if it cannot be imported."""
     try:
         return importlib.import_module(name)
     except (ImportError, RuntimeError, OSError) as e:  # RuntimeError: built for another torch
-        raise ConfigError(f"{name.partition('.')[0]} cannot be imported: {str(e).splitlines()[0]}") from None
+        raise MissingDependency(f"{name.partition('.')[0]} cannot be imported: {str(e).splitlines()[0]}") from None
 
 
 def _torchvision(work: Work) -> Start:
     transforms = imported("torchvision.transforms")
-    return torch_loader(work, transforms.Compose([translated(t, transforms) for t in work.pipeline]))
+    steps = transforms.Compose([translated(t, transforms) for t in work.pipeline])
+    return torch_loader(work, Files(*work.files(), steps))
 
 
 _OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
@@ -114,12 +134,43 @@ def translated(transform: Transform, transforms: Any) -> Any:
 
 
 def _pillow(work: Work) -> Start:
-    return torch_loader(work, PillowSteps(work.pipeline))
+    return torch_loader(work, Files(*work.files(), PillowSteps(work.pipeline)))
+
+
+def _dali_by_hand(work: Work) -> Start:
+    cuda = work.device != "cpu"
+    if not installed():
+        raise MissingDependency("DALI is not installed")
+    pipe = graph(*work.files(), work.pipeline, batch_size=work.batch_size, threads=work.workers, cuda=cuda)
+    return lambda: batches(pipe, cuda=cuda)
+
+
+def _timm(work: Work) -> Start:
+    timm = imported("timm.data")
+    crop, flip, normalize = classic(work.pipeline)
+    loader = timm.create_loader(
+        Files(*work.files(), lambda image: image),
+        crop.size,
+        work.batch_size,
+        is_training=True,
+        scale=crop.scale,
+        ratio=crop.ratio,
+        hflip=flip.p,
+        color_jitter=None,
+        interpolation=crop.interpolation,
+        mean=normalize.mean,
+        std=normalize.std,
+        num_workers=work.workers,
+        device=torch.device(work.device),
+    )
+    return loader.__iter__  # type: ignore[no-any-return]
 
 
 TORCHVISION, PILLOW = "torchvision", "pillow"
 PEERS: dict[str, Peer] = {
     TORCHVISION: Peer("torch DataLoader + torchvision", _torchvision),
     PILLOW: Peer("torch DataLoader + Pillow", _pillow),
+    "timm": Peer("timm's loader", _timm),
+    "dali-by-hand": Peer("DALI by hand", _dali_by_hand, lambda work: "DALI's decoder and resize; draws of its own"),
 }
 """By name, the usual baselines first."""
