@@ -176,11 +176,8 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         if self._shutdown or _utils.python_exit_status is not False or os.getpid() != self._owner:
             return
         self._shutdown = True
-        try:
-            with deferred():
-                self._end()
-        finally:
-            _KEPT.pop(id(self), None)
+        with deferred():
+            self._end()
 
     def _end(self) -> None:
         self._forget_pids()
@@ -198,9 +195,12 @@ class _Bounded(_MultiProcessingDataLoaderIter):
             for queue in getattr(self, "_index_queues", ()):
                 _close(queue)
             self._end_pinning()
-            # Clear while signals are deferred: their finalizers are callbacks of weak references, in which Python
-            # swallows a KeyboardInterrupt.
+            # Drop them while signals are deferred: their finalizers are callbacks of weak references, in which Python
+            # swallows a KeyboardInterrupt. Semaphores have finalizers unless workers are forked.
+            _KEPT.pop(id(self), None)
             self._workers.clear()
+            getattr(self, "_index_queues", []).clear()
+            vars(self).update(dict.fromkeys(("_worker_result_queue", "_data_queue", "_workers_done_event")))
 
     def _answers(self) -> bool:
         """Return whether workers may be asked to end. A dead one may hold locks of the event and the queues."""
