@@ -68,6 +68,12 @@ def _one_sample(dataset: Any, index: int) -> Any:
     return one_sample(dataset, index)
 
 
+def _pipeline_of(transform: Any) -> Any:
+    from .interop.transforms import pipeline_of  # loads torch
+
+    return pipeline_of(transform)
+
+
 def _show(loader: Any, step: Any, path: Any, most: int) -> Any:
     from .show.page import show
 
@@ -80,7 +86,7 @@ def _lock(session: Any, path: Any, steps: int) -> None:
     lock(session, path, steps, __version__)
 
 
-provided.one_sample, provided.show, provided.lock = _one_sample, _show, _lock
+provided.one_sample, provided.pipeline_of, provided.show, provided.lock = _one_sample, _pipeline_of, _show, _lock
 
 
 def __getattr__(name: str) -> Any:

@@ -39,7 +39,7 @@ class Arrays(Dataset):
         images: u8[N, H, W, C] with C = 1 or 3, or u8[N, H, W]: a numpy array, a ``np.memmap``, or a torch tensor on the
             CPU. It is not copied.
         labels: int[N], or ``None``.
-        transform: a gpupipe ``Compose``, or transforms for one.
+        transform: a gpupipe ``Compose``, the transforms for one, or transforms of torchvision.
 
     Raises:
         DatasetError: dtype or shape are wrong, there are no pixels, or the labels do not match.

@@ -64,7 +64,8 @@ _DOCUMENTED = """
 Args:
     paths: The files: a path, a URL, a pattern such as ``"train-*.tar"``, a name with braces such as
         ``"train-{000..127}.tar"``, a folder, several of these joined by ``::``, or a list.
-    transform: A gpupipe ``Compose``, or the transforms for one.
+    transform: A gpupipe ``Compose``, the transforms for one, or transforms of torchvision or timm, which are
+        translated.
     exif: Apply the EXIF orientation. ``None`` follows the library that owns the format: Hugging Face ``datasets`` and
         litdata apply it, torchvision and all others do not.
     max_pixels: Larger images are bad samples of kind ``bomb`` and are never decoded. ``None`` means Pillow's own

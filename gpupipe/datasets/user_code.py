@@ -47,7 +47,7 @@ def from_torch(
     Args:
         ds: an object with ``len()`` and ``[i]``.
         media: type of the image: a path, encoded bytes, pixels u8[H, W, C], or a PIL image.
-        transform: a gpupipe transform, several, or a ``Compose``.
+        transform: a gpupipe ``Compose``, the transforms for one, or transforms of torchvision.
         exif: apply the EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
         max_bytes: files and encoded images with more bytes are bad samples of kind ``bomb``. The default is 2 GiB.

@@ -18,10 +18,14 @@ class ImageState:
     """State of the image between two transforms of the script: a PIL image, torchvision's ``Image``, a plain tensor or
     an array."""
 
-    def __init__(self, channels: int, size: tuple[int, int] | None, *, joint: bool = False):
+    def __init__(
+        self, channels: int, size: tuple[int, int] | None, *, joint: bool = False, for_own_dataset: bool = False
+    ):
         self.kind: str = "pil"
         self.joint = joint
         """Whether more than an image may come in, such as boxes."""
+        self.for_own_dataset = for_own_dataset
+        """Whether a dataset of gpupipe takes the pipeline, so that boxes follow its ops and clips are possible."""
         self.channels = channels
         self.decoded = channels, size
         """(channels, size) of the dataset's images. The size is ``None`` if it varies."""

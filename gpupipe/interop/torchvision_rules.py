@@ -106,13 +106,31 @@ def _to_pure_tensor(t: Any, place: ImageState) -> list[Transform]:
 
 def _of_targets(t: Any, place: ImageState) -> list[Transform]:
     """Translate a transform of boxes or keypoints, which does not change images."""
+    if place.for_own_dataset:
+        raise UnsupportedError("gpupipe has no such transform", "unknown-transform")
     if not place.joint:
         raise UnsupportedError("it needs bounding boxes or keypoints, but gets only an image", "transform-order")
     return []
 
 
+def _of_boxes(t: Any, place: ImageState) -> list[Transform]:
+    """Translate a transform of boxes. Those of a dataset of gpupipe's own follow the pipeline."""
+    if not place.for_own_dataset:
+        return _of_targets(t, place)
+    if getattr(t, "labels_getter", "default") != "default":
+        raise UnsupportedError("it has a labels_getter, and gpupipe removes all values of a box", "transform-argument")
+    if getattr(t, "clamping_mode", "auto") is None:
+        raise UnsupportedError("it has clamping_mode=None, and does nothing; leave it out", "transform-argument")
+    if hasattr(t, "format"):
+        return [ours.ConvertBoundingBoxFormat(t.format)]
+    if hasattr(t, "min_area"):
+        return [ours.SanitizeBoundingBoxes(t.min_size, t.min_area)]
+    return [ours.ClampBoundingBoxes()]
+
+
 def _iou_crop(t: Any, place: ImageState) -> list[Transform]:
-    _of_targets(t, place)
+    if not place.for_own_dataset:
+        _of_targets(t, place)
     limits = t.min_scale, t.max_scale, t.min_aspect_ratio, t.max_aspect_ratio
     return [ours.RandomIoUCrop(*limits, sampler_options=tuple(t.options), trials=t.trials)]
 
@@ -142,9 +160,9 @@ def _to_tensor(t: Any, place: ImageState) -> list[Transform]:
 
 
 RULES: dict[str, Callable[[Any, ImageState], list[Transform]]] = {
-    "ClampBoundingBoxes": _of_targets,
+    "ClampBoundingBoxes": _of_boxes,
     "ClampKeyPoints": _of_targets,
-    "ConvertBoundingBoxFormat": _of_targets,
+    "ConvertBoundingBoxFormat": _of_boxes,
     "ConvertImageDtype": _convert_image_dtype,
     "CutMix": _mixing,
     "Identity": lambda t, place: [],
@@ -155,7 +173,7 @@ RULES: dict[str, Callable[[Any, ImageState], list[Transform]]] = {
     # In place or not makes no difference here, and fingerprints of pipelines do not contain it.
     "RandomErasing": lambda t, place: [same_names(t, _known(t), ours.RandomErasing, inplace=False)],
     "RandomIoUCrop": _iou_crop,
-    "SanitizeBoundingBoxes": _of_targets,
+    "SanitizeBoundingBoxes": _of_boxes,
     "SanitizeKeyPoints": _of_targets,
     "SetClampingMode": _of_targets,
     "ToDtype": _to_dtype,

@@ -32,6 +32,11 @@ _CHOICES = (
 )
 
 
+_CHOICES_OWN = (
+    "Alternatives: gpupipe's own transforms (gpupipe.transforms), or torchvision's dataset with these transforms, "
+    "which torch's own loader can run."
+)
+_OTHER_VIEWS = "and gpupipe's own datasets return several views as a list"
 _ARRAY = "  the pipeline ends with an array; end it with ToTensorV2()"
 
 
@@ -46,6 +51,21 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
         TranslationError: some transforms cannot be translated; lists all of them and the alternatives.
     """
     return translated(t, channels=channels)[0]
+
+
+def pipeline_of(t: Any) -> Compose:
+    """Return a pipeline that does what ``t`` does, for a dataset of gpupipe's own.
+
+    Raises:
+        TranslationError: as for :func:`translate_transform`, or a dataset of gpupipe's own returns views in another
+            structure.
+    """
+    found = translation(t, for_own_dataset=True)
+    if found.tree is not None:
+        shape, *views = [found.tree, *leaves(found.tree)]
+        if not isinstance(shape, (list, tuple)) or list(shape) != [View(i) for i in range(len(views))]:
+            raise TranslationError(f"{shown(t)} ({class_name(t)}) returns {shape!r}, {_OTHER_VIEWS}. {_CHOICES_OWN}")
+    return found.pipeline
 
 
 def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
@@ -82,18 +102,28 @@ class TranslatedStep(NamedTuple):
     """Number of gpupipe's transforms in its place."""
 
 
-def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None, joint: bool = False) -> Translated:
+def translation(
+    t: Any,
+    *,
+    channels: int = 3,
+    size: tuple[int, int] | None = None,
+    joint: bool = False,
+    for_own_dataset: bool = False,
+) -> Translated:
     """Translate transforms; see :func:`translated` for the other arguments.
 
     Args:
         joint: whether the script may call them with more than an image, such as boxes.
+        for_own_dataset: whether a dataset of gpupipe's own takes the pipeline, which may then choose frames and change
+            boxes.
     """
     if t is None:
         t = Compose([])
     if isinstance(t, Compose) and channels == 3:
         return Translated(t, None, "tensor" if len(t) else "pil")
     flat = list(_flatten(t, ""))
-    place = ImageState(channels, size, joint=joint)
+    place = ImageState(channels, size, joint=joint, for_own_dataset=for_own_dataset)
+    choices = _CHOICES_OWN if for_own_dataset else _CHOICES
     # These two define the color of a gray image themselves, so a conversion to gray first is not needed.
     if channels == 1 and not (flat and type(flat[0][1]).__name__ in ("Grayscale", "RGB")):
         place.steps.append((as_it_is, "pil", [ours.Grayscale(1)]))
@@ -110,7 +140,7 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
         reasons.append(Reason(_ARRAY.strip(), "transform-order"))
     if problems:
         raise TranslationError(
-            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, _CHOICES]),
+            "\n".join([f"{len(problems)} of {len(flat)} transforms cannot be translated:", *problems, choices]),
             reasons,
         )
     try:
@@ -122,7 +152,7 @@ def translation(t: Any, *, channels: int = 3, size: tuple[int, int] | None = Non
         return Translated(pipeline, place.tree, place.kind, tuple(steps))
     except GpupipeError as e:
         raise TranslationError(
-            f"the transforms do not fit together. {e}. {_CHOICES}", [Reason(str(e), "transform-order")]
+            f"the transforms do not fit together. {e}. {choices}", [Reason(str(e), "transform-order")]
         ) from e
 
 
@@ -191,7 +221,7 @@ def _translate(t: Any, place: ImageState) -> list[Transform]:
     if name in _CONTAINERS:
         given["transforms"] = [_inner(part, place) for part in t.transforms]
     made = same_names(t, cls, _OURS[name], **given)
-    if made.temporal:
+    if made.temporal and not place.for_own_dataset:
         raise UnsupportedError(
             "it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder", "transform-order"
         )

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from .. import provided
 from ..errors import ConfigError, GpupipeError, PipelineError
 from ..rng import key_of, uniforms
 from .boxes import BatchBoxes
@@ -305,7 +306,27 @@ def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
 
 def _of_torchvision(t: Any) -> bool:
     """Return whether ``t`` is a torchvision transform or inherits from one; ``interop`` translates those."""
-    return any(cls.__module__.partition(".")[0] == "torchvision" for cls in type(t).__mro__)
+    return _is_from(t, "torchvision")
+
+
+def _is_from(t: Any, *libraries: str) -> bool:
+    return any(cls.__module__.partition(".")[0] in libraries for cls in type(t).__mro__)
+
+
+def _has_others(t: Any) -> bool:
+    """Return whether ``t`` is a transform of another library, or a list or a script's object with such transforms."""
+    if isinstance(t, (list, tuple)):
+        return any(map(_has_others, t))
+    if isinstance(t, (Transform, Compose, type)):
+        return False
+    if _is_from(t, *_OTHERS) or type(t).__module__.startswith("torch.nn.modules"):
+        return True
+    held = getattr(t, "__dict__", {}).values() if callable(t) else ()
+    return any(_is_from(part, *_OTHERS) for part in held)
+
+
+_OTHERS = "albumentations", "timm", "torchvision"
+"""Libraries whose transforms ``interop`` translates."""
 
 
 def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[Views, Images]:
@@ -331,11 +352,15 @@ def _output(images: Images) -> Output:
 
 
 def as_compose(transform: Any) -> Compose:
-    """Convert a dataset's ``transform`` argument to a pipeline: ``None``, one transform, several, or a Compose."""
+    """Convert a dataset's ``transform`` argument to a pipeline: ``None``, one transform, several, or a Compose.
+    Transforms of other libraries are translated."""
     if isinstance(transform, Compose):
         return transform
     if transform is None:
         return Compose([])
+    if _has_others(transform):
+        pipeline: Compose = provided.pipeline_of(transform)
+        return pipeline
     if isinstance(transform, (list, tuple)):
         return Compose(transform)
     try:

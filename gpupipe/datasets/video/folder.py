@@ -35,7 +35,7 @@ class VideoFolder(VideoFiles):
             frames.
         padding: treatment of videos that are too short for a clip: ``repeat`` the last frame, ``loop``, or ``skip`` the
             video.
-        transform: a gpupipe ``Compose``, or transforms for one.
+        transform: a gpupipe ``Compose``, the transforms for one, or transforms of torchvision.
         upright: rotate frames as their file requests, like players do. torchvision and PyAV do not.
         layout: of a batch: ``CTHW`` for [B, C, T, H, W], which torchvision's video models take, or ``TCHW``.
         extensions: suffixes of video files, in any case.
