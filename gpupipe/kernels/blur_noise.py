@@ -55,13 +55,41 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     whole = not x.is_floating_point()
     values = _reflected(planes(image).to(torch.float32) if whole else x, op.kernel_size)
     for axis, size in ((-1, op.kernel_size[0]), (-2, op.kernel_size[1])):
-        kernel = _kernel(size, op.sigma[i : i + 1], torch.float32, torch.device("cpu"))[0].tolist()
-        count = values.shape[axis] - size + 1
-        total = values.narrow(axis, 0, count) * kernel[0]
-        for k, weight in enumerate(kernel[1:], 1):
-            total.add_(values.narrow(axis, k, count), alpha=weight)  # in one pass
-        values = total
+        values = _filtered(values, _kernel(size, op.sigma[i : i + 1], torch.float32, torch.device("cpu"))[0], axis)
     return hwc(to_bytes(values.round_()) if whole else values)
+
+
+_BLOCK = 32
+"""Results that a matrix computes at once: large blocks multiply more zeros, small ones read more values twice."""
+_FEW = 6
+"""A shorter kernel has so few weights that a pass over the image for each is faster than matrices."""
+
+
+def _filtered(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
+    """Filter [C, H, W] along an axis with one kernel [size], only where it fits into the image."""
+    size = len(kernel)
+    count = x.shape[axis] - size + 1
+    kernel = kernel.masked_fill(kernel < 1e-30, 0.0)  # processors need a hundred times as long for subnormal numbers
+    if size < _FEW:
+        first, *others = kernel.tolist()
+        total = x.narrow(axis, 0, count) * first
+        for k, weight in enumerate(others, 1):
+            total.add_(x.narrow(axis, k, count), alpha=weight)  # in one pass
+        return total
+    # The results of a block are a product with a band matrix, which has the kernel in each column, one row further down
+    # than in the column before. Blocks overlap, and all share the matrix.
+    blocks = -(-count // _BLOCK)
+    block = -(-count // blocks)
+    if missing := blocks * block - count:
+        x = pad(x, [0, missing] if axis == -1 else [0, 0, 0, missing])
+    band = torch.zeros((block + size - 1, block), device="cpu")
+    band.as_strided((block, size), (block + 1, block)).copy_(kernel)
+    parts, band = x.unfold(axis, block + size - 1, block), band.to(x.dtype)
+    if axis == -2:
+        return (band.T @ parts.transpose(-1, -2)).flatten(1, 2).narrow(1, 0, count)
+    rows = parts.permute(2, 0, 1, 3).flatten(1, 2)  # a view; matmul() of the parts themselves would copy them
+    made = torch.bmm(rows, band.expand(blocks, -1, -1))
+    return made.transpose(0, 1).reshape(*x.shape[:2], blocks * block).narrow(2, 0, count)
 
 
 def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:

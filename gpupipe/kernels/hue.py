@@ -92,14 +92,16 @@ def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
 class _Tables(NamedTuple):
     hue: Tensor
     """u8[8 * 65536]: the hue byte by (order, highest - lowest, highest - middle)."""
-    lack: Tensor
-    """f32[3, 256]: how much of ``value * saturation`` red, green and blue lack, by hue byte."""
+    saturation: Tensor
+    """u8[65536]: the saturation byte by (highest - lowest, highest)."""
+    share: Tensor
+    """f32[3, 65536]: the share of the value that red, green and blue have, by (hue byte, saturation byte)."""
 
 
 @lru_cache(maxsize=8)
 def _tables(device: torch.device) -> _Tables:
-    hue, lack = _hue_table(), _lack_table()
-    return _Tables(torch.from_numpy(hue.reshape(-1)).to(device), torch.from_numpy(lack).to(device))
+    hue, saturation, share = _hue_table(), _saturation_table(), _share_table()
+    return _Tables(*(torch.from_numpy(table).to(device) for table in (hue.reshape(-1), saturation, share)))
 
 
 def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -123,13 +125,27 @@ def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return table
 
 
-def _lack_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """f32[3, 256]: how much of ``value * saturation`` red, green and blue lack, by hue byte."""
+def _saturation_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """u8[65536]: the saturation byte by (highest - lowest, highest)."""
+    spread, value = np.meshgrid(np.arange(256, dtype=np.float32), np.arange(256, dtype=np.float32), indexing="ij")
+    share = np.minimum(spread / np.maximum(value, 1), 1)  # a spread above the value does not occur
+    return (share.astype(np.float64) * 255.0).astype(np.uint8).reshape(-1)
+
+
+def _share_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """f32[3, 65536]: the share of the value that red, green and blue have, by (hue byte, saturation byte).
+
+    Pillow computes it and its product with the value in double precision. In single precision, no byte of the 2^24
+    products is rounded differently.
+    """
     sixths = np.arange(256) * 6.0 / 255.0
     sector = np.floor(sixths).astype(np.int64)
     part = (sixths - sector).astype(np.float32)
     ways = np.stack([np.zeros(256), np.ones(256), part, 1.0 - part]).astype(np.float32)  # value, low, falling, rising
-    return np.take_along_axis(ways, np.array(_SECTORS)[:, sector % 6], axis=0)
+    lack = np.take_along_axis(ways, np.array(_SECTORS)[:, sector % 6], axis=0)  # how much of value * saturation
+    saturation = np.arange(256, dtype=np.float32) / np.float32(255)
+    less = (lack[:, :, None] * saturation).astype(np.float64)
+    return (1.0 - less).astype(np.float32).reshape(3, -1)
 
 
 def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
@@ -154,21 +170,21 @@ def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     orders = (red >= green).view(torch.uint8)
     orders = orders.add_((green >= blue).view(torch.uint8), alpha=2).add_((red >= blue).view(torch.uint8), alpha=4)
     below = value.add(value).add_(lowest).sub_(red).sub_(green).sub_(blue)  # modulo 256: highest - middle
-    spread = value - lowest
-    # The index in the table, computed from (order, spread, distance of the middle channel).
-    index = orders.to(torch.int32).mul_(256).add_(spread.to(torch.int32)).mul_(256).add_(below.to(torch.int32))
-    hue = _tables(x.device).hue.index_select(0, index.view(-1)).view_as(value)
-    share = spread.to(torch.float32).div_(value.to(torch.float32).clamp_(min=1))
-    return hue, share.to(torch.float64).mul_(255.0).to(torch.uint8), value
+    spread = (value - lowest).to(torch.int32).mul_(256)
+    tables, highest = _tables(x.device), value.to(torch.int32)
+    index = (below.to(torch.int32).add_(spread).add_(orders.to(torch.int32), alpha=65536), spread.add_(highest))
+    hue, saturation = (
+        table.index_select(0, at.view(-1)).view_as(value)
+        for table, at in zip((tables.hue, tables.saturation), index, strict=True)
+    )
+    return hue, saturation, value
 
 
 def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     """Convert hue, saturation and value, u8[n, H, W] each, to u8[n, 3, H, W]."""
-    index, share = hue.to(torch.int32).view(-1), saturation.to(torch.float32).div_(255.0)
-    high = value.to(torch.float64)
+    index = hue.to(torch.int32).mul_(256).add_(saturation.to(torch.int32)).view(-1)
+    high = value.to(torch.float32)
     out = torch.empty((len(hue), 3, *hue.shape[1:]), dtype=torch.uint8, device=hue.device)
-    for c, lack in enumerate(_tables(hue.device).lack):
-        less = lack.index_select(0, index).view_as(share).mul_(share)
-        # 1 - less in float64, as in C
-        out[:, c] = (1.0 - less.to(torch.float64)).mul_(high).add_(0.5)
+    for c, share in enumerate(_tables(hue.device).share):
+        out[:, c] = share.index_select(0, index).view_as(high).mul_(high).add_(0.5)
     return out
