@@ -86,7 +86,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
         if levels is not None:
             image, levels = hwc(to_bytes(levels)[0]), None
         if isinstance(op, Views):
-            own = not op.sendable and isinstance(image, Image.Image)  # a function may draw into the image
+            own = isinstance(image, Image.Image) and not op.sendable  # a function may draw into the image
             views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
             return tuple(views)  # type: ignore[arg-type]
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)

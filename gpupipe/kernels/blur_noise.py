@@ -54,8 +54,9 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     x = chw(image)
     whole = not x.is_floating_point()
     values = _reflected(planes(image).to(torch.float32) if whole else x, op.kernel_size)
-    for axis, size in ((-1, op.kernel_size[0]), (-2, op.kernel_size[1])):
-        values = _filtered(values, _kernel(size, op.sigma[i : i + 1], torch.float32, torch.device("cpu"))[0], axis)
+    across, down = op.kernel_size
+    kernels = {n: _kernel(n, op.sigma[i : i + 1], torch.float32, torch.device("cpu"))[0] for n in {across, down}}
+    values = _filtered(_filtered(values, kernels[across], -1), kernels[down], -2)
     return hwc(to_bytes(values.round_()) if whole else values)
 
 

@@ -98,8 +98,10 @@ class Op:
 
     def take(self: _Op, rows: Any) -> _Op:
         """Select samples. ``rows`` is any numpy index of the first axis."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: _take(v, rows) for k, v in values.items() if isinstance(v, (np.ndarray, tuple))})
+        # Called for each op of each image, where replace() would take as long as some ops.
+        taken = object.__new__(type(self))
+        taken.__dict__.update({name: _take(value, rows) for name, value in self.__dict__.items()})
+        return taken
 
 
 def _take(value: Any, rows: Any) -> Any:
