@@ -141,11 +141,11 @@ class Decoders(elsewhere.Decoders):
         decoders = gpupipe.integrations.ray.Decoders(actors=16)
         loader = DataLoader(dataset, batch_size=256, shuffle=True, decoders=decoders)
 
-    An actor gets 16 images of a batch at a time and sends the pixels under their crops, uint8, through Ray's object
-    store. Everything else happens in this process. Actors start at the first batch, spread over the machines, and stop
-    with :meth:`close` or with this object. An actor that dies is started again; this process decodes what it had been
-    asked for. At most ``prefetch_factor`` + 1 batches are requested at a time, which bounds the memory in the object
-    store. ``print(loader)`` shows what the actors have done.
+    An actor gets 16 to 64 images of a batch at a time and sends the pixels under their crops, uint8, through Ray's
+    object store. Everything else happens in this process. Actors start at the first batch, spread over the machines,
+    and stop with :meth:`close` or with this object. An actor that dies is started again; this process decodes what it
+    had been asked for. At most ``prefetch_factor`` + 1 batches are requested at a time, which bounds the memory in the
+    object store. ``print(loader)`` shows what the actors have done.
 
     The files must have the same paths on all machines, or be in a bucket, and all machines need the same versions of
     gpupipe and Pillow. The index travels with the dataset.

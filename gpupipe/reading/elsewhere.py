@@ -40,8 +40,8 @@ from .buffers import views_of_array
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
-ROWS = 16
-"""Images per request: enough that a request costs little beside them, and that several decoders share a batch."""
+_FEWEST, _MOST = 16, 64
+"""Images per request, so that it costs little beside them and a decoder that dies has not been asked for many."""
 _STARTING = 15.0
 """Seconds without any decoder after which a warning says so."""
 _LONGEST_PAUSE = 30.0
@@ -201,6 +201,10 @@ class Decoders(ABC):
                 f"decoders= decodes images in files, which have an index, but {dataset!r} has {dataset.kind}; leave it "
                 "out"
             )
+
+    def images_per_request(self, count: int) -> int:
+        """Return how to divide a batch of ``count`` images, so that all decoders share it."""
+        return min(max(-(-count // len(self._decoders)), _FEWEST), _MOST)
 
     def ask(self, request: Request) -> tuple[_Decoder, Future[Answer]] | None:
         """Send a request to a decoder, or return ``None`` if none can be asked now."""
@@ -378,14 +382,16 @@ class Elsewhere:
             if self._work is None:
                 work = _packed(self._take, self._dataset)
                 self._work = blake2b(work, digest_size=16).hexdigest(), work
-        return Asked(self._decoders, [Request(*self._work, part) for part in _parts(plan, done)], sizes.tolist())
+        each = self._decoders.images_per_request(len(plan))
+        requests = [Request(*self._work, part) for part in _parts(plan, done, each)]
+        return Asked(self._decoders, requests, sizes.tolist(), each)
 
 
-def _parts(plan: Plan, done: int) -> Iterator[bytes]:
-    """Yield the plan in parts, with the first ops."""
+def _parts(plan: Plan, done: int, each: int) -> Iterator[bytes]:
+    """Yield the plan in parts of ``each`` rows, with the first ops."""
     assert plan.ops is not None and plan.sizes is not None
-    for start in range(0, len(plan), ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, len(plan), each):
+        rows = slice(start, start + each)
         indices, ops = plan.indices[rows], tuple(op.take(rows) for op in plan.ops[:done])
         numbers = plan.seed, plan.epoch, plan.step, indices, plan.keys[rows], len(indices), 0, plan.sizes[rows], ops
         yield pickle.dumps(Plan(*numbers), pickle.HIGHEST_PROTOCOL)
@@ -425,13 +431,13 @@ class _Part:
 class Asked:
     """The images of a plan that were requested. Thread-safe."""
 
-    def __init__(self, decoders: Decoders, requests: Sequence[Request], sizes: Sequence[tuple[int, int]]):
-        self.disagreed = decoders.disagreed
-        self._parts = [_Part(decoders, one, sizes[k * ROWS : (k + 1) * ROWS]) for k, one in enumerate(requests)]
+    def __init__(self, decoders: Decoders, requests: Sequence[Request], sizes: Sequence[tuple[int, int]], each: int):
+        self.disagreed, self._each = decoders.disagreed, each
+        self._parts = [_Part(decoders, one, sizes[k * each : (k + 1) * each]) for k, one in enumerate(requests)]
 
     def __call__(self, row: int) -> U8 | str | None:
         """Wait for the image of a row: u8[h, w, 3], read-only.
 
         Returns a text if the decoder could not read it, and ``None`` if nothing arrived. Then decode it here.
         """
-        return self._parts[row // ROWS](row % ROWS)
+        return self._parts[row // self._each](row % self._each)

@@ -2,8 +2,9 @@
 
 All code that needs the pixels of a sample uses this: threads that read for DALI, worker processes of the reference
 engine, the reference itself, and the retry of a batch that DALI failed on. Images in files come through a chain of
-decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window, and
-:class:`~.decoder.Whole` decodes a file. :class:`~.elsewhere.Elsewhere` lets other processes do that for a whole plan.
+decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window,
+:class:`~.regions.Regions` decodes the window of a plain JPEG, and :class:`~.decoder.Whole` decodes a file.
+:class:`~.elsewhere.Elsewhere` lets other processes do that for a whole plan.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..types import ByHand, Plan
 from .decoder import Decoder, Part, Wanted, Whole, pillow_version
 from .elsewhere import Asked, Elsewhere
 from .kept import DecodedCache, Kept
+from .regions import Regions
 from .sample import OwnNumbers
 from .smaller import Smaller
 from .tiles import Cuts, Sliced
@@ -71,13 +73,16 @@ class Take:
         cache: DecodedCache | None = None,
         scaled: bool = False,
         sliced: bool = True,
+        regions: bool = False,
     ) -> Take:
         """Build with options of a loader.
 
         ``cache`` stores decoded images, ``scaled`` decodes large ones at a reduced size, and ``sliced`` decodes only
-        the tiles under a window where a file has tiles.
+        the tiles under a window where a file has tiles. ``regions`` decodes only the window of plain JPEG files.
         """
         decoder: Decoder = Whole(dataset)
+        if regions:
+            decoder = Regions.of(decoder, dataset)
         cuts = Cuts.of(dataset) if sliced else None
         if cuts is not None:
             decoder = Sliced(decoder, cuts)
@@ -86,8 +91,10 @@ class Take:
         return cls(dataset, decoder, Smaller.of(dataset, pipeline) if scaled else None)
 
     @classmethod
-    def of_setup(cls, setup: Setup) -> Take:
-        take = cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled)
+    def of_setup(cls, setup: Setup, *, reference: bool = False) -> Take:
+        """Build for a loader. ``reference``: Pillow decodes whole files, as in the reference."""
+        regions = setup.decoders is not None and not reference
+        take = cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled, regions=regions)
         if setup.decoders is None:
             return take
         return replace(take, elsewhere=Elsewhere(setup.decoders, take, setup.dataset))

@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import EVAL, TRAIN, N, write_tars
 
 from gpupipe import DataLoader, SampleError, engines, transforms as T
+from gpupipe.codecs import nvimgcodec
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Arrays, Columns, ImageFolder, Subset, WebDataset
 from gpupipe.errors import ConfigError
 from gpupipe.reading.decoder import Whole
 from gpupipe.reading.elsewhere import Answer, Decoders, Hello, Request
+from gpupipe.reading.regions import Regions
 from gpupipe.reading.worker import Worker
+from gpupipe.testing.photos import photograph
 
 VERSIONS = "gpupipe 1.0, Pillow 2.0"
 BIG = T.Compose([T.RandomResizedCrop(8), T.ToTensor()])
@@ -153,6 +157,42 @@ def test_other_datasets(decoders: Callable[..., Threads], numbered: Path) -> Non
         list(loader_of(named, decoders=made))
 
 
+@pytest.mark.parametrize(("engine", "windows"), [("threads", True), ("torch", False)])
+def test_windows_of_photographs_are_decoded_as_by_the_engine(
+    engine: str, windows: bool, decoders: Callable[..., Threads], root: Path, monkeypatch: Any
+) -> None:
+    """Damage below a window is invisible to DALI, and an error for the reference."""
+    photo = root / "class004" / "photo.jpg"
+    Image.fromarray(photograph(200, 200, 1)).save(photo, progressive=False)
+    dataset = ImageFolder(root, T.Compose([T.RandomResizedCrop(8, scale=(0.05, 0.1)), T.PILToTensor()]))
+    data = photo.read_bytes()
+    photo.write_bytes(data[:-200] + bytes(200))  # the last rows
+    whole, real = list[int](), Whole.__call__
+
+    def call(self: Whole, wanted: Any) -> Any:
+        whole.append(wanted.index)
+        return real(self, wanted)
+
+    monkeypatch.setattr(Whole, "__call__", call)
+    found = []
+    for options in ({}, {"decoders": decoders()}):
+        whole.clear()
+        with loader_of(dataset, on_error="replace", **MAKERS[engine], **options) as loader:
+            batches = list(loader)
+            found.append((loader.report().samples, batches))
+    assert found[0][0] == found[1][0] and bool(found[0][0]) is not windows
+    assert equal(found[0][1], found[1][1])
+    assert (whole == []) is windows
+
+
+def test_without_nvimgcodec(decoders: Callable[..., Threads], numbered: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(nvimgcodec, "_library", lambda: None)
+    dataset, made = ImageFolder(numbered, TRAIN), decoders()
+    with loader_of(dataset) as plain, loader_of(dataset, decoders=made) as loader:
+        assert equal(list(loader), list(plain))
+    assert made.stats()["images"] >= N and made.stats()["here"] == 0
+
+
 def test_images_decoded_smaller(decoders: Callable[..., Threads], numbered: Path) -> None:
     """The decoder also resizes, so less is sent."""
     made, whole = decoders(), decoders()
@@ -194,6 +234,21 @@ def test_faults_cost_no_sample(
     else:
         assert "decoder 0 failed and is started again" in caplog.text
         assert made.wait(30) == 2 and made.starts.count(0) > 1, "it was not started again"
+
+
+def test_all_decoders_share_a_batch() -> None:
+    few, many = Threads(3), Threads(40)
+    assert [few.images_per_request(n) for n in (1, 48, 100, 1000)] == [16, 16, 34, 64]
+    assert [many.images_per_request(n) for n in (64, 1000, 5000)] == [16, 25, 64]
+    for made in (few, many):
+        made.close()
+
+
+def test_batches_of_several_large_requests(decoders: Callable[..., Threads], numbered: Path) -> None:
+    dataset, made = Subset(ImageFolder(numbered, TRAIN), [*range(N)] * 5), decoders()
+    with loader_of(dataset, batch_size=51) as plain, loader_of(dataset, batch_size=51, decoders=made) as loader:
+        assert equal(list(loader), list(plain))
+    assert made.stats()["here"] == 0 and made.stats()["images"] // made.stats()["requests"] > 16
 
 
 def test_requests_are_bounded(decoders: Callable[..., Threads], numbered: Path) -> None:
@@ -273,17 +328,17 @@ def test_bad_samples_are_reported_as_without_decoders(
 def test_what_only_a_decoder_cannot_read(
     decoders: Callable[..., Threads], numbered: Path, monkeypatch: Any, caplog: Any
 ) -> None:
-    made, real = decoders(), Whole.__call__
+    made, real = decoders(), ImageFolder.fetch
 
-    def call(self: Whole, wanted: Any) -> Any:
+    def fetch(self: ImageFolder, index: int) -> Any:
         if threading.current_thread() in threads:
             raise Undecodable("missing", "No such file or directory")
-        return real(self, wanted)
+        return real(self, index)
 
     threads = {pool.submit(threading.current_thread).result() for pool in made._pools}
     made._pools[1].shutdown()
     made._decoders[1].refused, made._decoders[1].ready = True, False
-    monkeypatch.setattr(Whole, "__call__", call)
+    monkeypatch.setattr(ImageFolder, "fetch", fetch)
     dataset = ImageFolder(numbered, TRAIN)
     with loader_of(dataset) as plain, loader_of(dataset, decoders=made) as loader:
         assert equal(list(loader), list(plain))
@@ -297,14 +352,14 @@ def test_several_loaders_share_decoders_and_their_cache(
 ) -> None:
     """Other seeds and transforms take other windows of images that were decoded once."""
     monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "cache"))
-    made, decoded, real = decoders(count=1), list[int](), Whole.__call__
+    made, decoded, real = decoders(count=1), list[int](), Regions.__call__
 
-    def call(self: Whole, wanted: Any) -> Any:
+    def call(self: Regions, wanted: Any) -> Any:
         decoded.append(wanted.index)
         return real(self, wanted)
 
     made.workers[0] = Worker(1, "disk", 10_000_000)
-    monkeypatch.setattr(Whole, "__call__", call)
+    monkeypatch.setattr(Regions, "__call__", call)
     datasets = {3: ImageFolder(root, TRAIN), 9: ImageFolder(root, EVAL)}
     found = {seed: list(loader_of(dataset, decoders=made, seed=seed)) for seed, dataset in datasets.items()}
     assert sorted(decoded) == [*range(N)]

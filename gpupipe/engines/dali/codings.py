@@ -1,4 +1,4 @@
-"""Codings that DALI's own decoders may decode: JPEG files with a plain structure, and no others.
+"""Who decodes what: DALI's own decoders get JPEG files with a plain structure, and no others.
 
 Damaged PNG, JPEG 2000 and TIFF files can crash the process in DALI's decoders. From damaged WebP and BMP files DALI
 makes other pixels than Pillow, or pixels where Pillow fails. ``benchmarks/fuzz_decoders.py`` has the counts and speeds:
@@ -14,15 +14,8 @@ import numpy as np
 
 from ...codecs.coding import Coding
 from ...codecs.jpeg.structure import ODD
+from ...codecs.nvimgcodec import is_safe
 from ...datasets.dataset import Dataset
-
-SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
-"""Safe codings. Unusual JPEGs have other codings, including CMYK ones, which DALI converts to RGB by another rule."""
-
-
-def is_safe(coding: Coding) -> bool:
-    """Return whether DALI decodes a coding to Pillow's pixels and without a crash."""
-    return coding.whole in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:

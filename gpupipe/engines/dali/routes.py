@@ -3,7 +3,8 @@
 | samples | decoded by | batches made by |
 |---|---|---|
 | clips that are only cropped, resized, flipped and normalized, on a CPU | PyAV | the thread that decoded a frame |
-| images of ``cache=`` or ``decoders=``, on a CPU | Pillow | the thread that got an image |
+| images of ``cache=``, on a CPU | Pillow | the thread that got an image |
+| images of ``decoders=``, on a CPU | nvImageCodec or Pillow, in other processes | the thread that got an image |
 | images in memory, on a CPU | not needed | the thread that looks them up |
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
@@ -18,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...codecs.nvimgcodec import is_safe
 from ...reading.choose import feed_of
 from ...reading.setup import Setup
 from ...reading.windows import window_of
@@ -29,7 +31,6 @@ from ..host.kept_images import KeptImages
 from ..host.pixel_images import PixelImages
 from ..memory_uses import MemoryUse, Workload
 from . import decoder
-from .codings import is_safe
 from .options import Options
 
 if TYPE_CHECKING:
