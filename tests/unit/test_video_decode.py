@@ -20,7 +20,6 @@ from gpupipe.codecs.video.container import opened
 from gpupipe.codecs.video.decode import Shortcuts, VideoEntry, decode_clip, runs, turned
 from gpupipe.codecs.video.passes import Pass
 from gpupipe.datasets import VideoList
-from gpupipe.errors import ConfigError
 from gpupipe.rng import uniforms
 
 SEEKABLE = [
@@ -75,15 +74,6 @@ def test_every_frame_alone_and_any_together(videos: dict[str, Path], name: str) 
         frames = rng.integers(0, n, size)  # unsorted, repeated
         assert (decode_clip(entry, frames) == want[frames]).all(), frames
     assert (decode_clip(entry, np.arange(n)[::-1]) == want[::-1]).all()
-
-
-@pytest.mark.parametrize("name", ["open.mkv", "hevc.mp4", "vp9.webm", "odd.mkv"])
-@pytest.mark.parametrize("thread_type", ["none", "slice", "frame", "auto"])
-@pytest.mark.parametrize("threads", [0, 1, 3])
-def test_threads_change_nothing(videos: dict[str, Path], name: str, thread_type: Any, threads: int) -> None:
-    entry, want = entry_of(videos, name)
-    frames = [30, 2, 17, 17]
-    assert (decode_clip(entry, frames, threads=threads, thread_type=thread_type) == want[frames]).all()
 
 
 @pytest.mark.slow
@@ -225,8 +215,6 @@ class TestBad:
         for wrong in ([40], [-1], [0, 1000]):
             with pytest.raises(IndexError, match="which has 40 frames"):
                 decode_clip(entry, wrong)
-        with pytest.raises(ConfigError, match="thread_type"):
-            decode_clip(entry, [0], thread_type="all")  # type: ignore[arg-type]
         assert decode_clip(entry, []).shape == (0, 64, 96, 3)
 
 

@@ -80,20 +80,12 @@ def named(error: Exception, fd: int) -> Undecodable:
 
 
 @contextlib.contextmanager
-def opened(
-    path: bytes,
-    *,
-    threads: int = 1,
-    thread_type: str = "NONE",
-    strict: frozenset[str] = frozenset(),
-    known: str = "",
-) -> Iterator[tuple[Any, Any]]:
-    """Open a file: (container, its first video stream), ready to demux and decode.
+def opened(path: bytes, *, strict: frozenset[str] = frozenset(), known: str = "") -> Iterator[tuple[Any, Any]]:
+    """Open a file: (container, its first video stream), ready to demux and decode in one thread: many processes decode.
 
     Nothing of them may be used afterwards, because PyAV's objects point into memory that closing frees.
 
     Args:
-        threads, thread_type: threads of the decoder.
         strict: codecs whose decoders must raise at any error in a picture.
         known: FFmpeg's name of the container of an indexed file, which is then not analyzed: FFmpeg would otherwise
             guess the container, and decode pictures to find out what the index knows. Only packets of the video are
@@ -123,11 +115,8 @@ def opened(
         context = stream.codec_context
         if context is None:
             raise Undecodable("undecodable", "this FFmpeg has no decoder for the video's codec")
-        context.thread_count = threads
-        context.thread_type = thread_type
-        if thread_type == "NONE" and codec_of(stream) == "vp8":
-            # Only with slice threads, at least two, does the decoder notice that data end too early.
-            context.thread_count, context.thread_type = 2, "SLICE"
+        # Only with slice threads, at least two, does the decoder of VP8 notice that data end too early.
+        context.thread_count, context.thread_type = (2, "SLICE") if codec_of(stream) == "vp8" else (1, "NONE")
         if codec_of(stream) in strict:
             context.options = {"err_detect": "explode"}
         if known and hasattr(type(stream), "discard"):  # from PyAV 18 on

@@ -17,24 +17,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ConfigError, MissingDependency
+from ...errors import MissingDependency
 from ..files import Undecodable, open_regular
 from .container import STRICT, cut_short, named, not_its_fault, opened, reading
 from .passes import Pass, UnexpectedFrames
 from .types import Shortcuts, VideoEntry
 
 __all__ = [
-    "ClipRequest", "Shortcuts", "ThreadType", "VideoEntry", "decode_clip", "decode_clips", "pyav_version", "require_av",
+    "ClipRequest", "Shortcuts", "VideoEntry", "decode_clip", "decode_clips", "pyav_version", "require_av",
 ]  # fmt: skip
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
-ThreadType = Literal["none", "slice", "frame", "auto"]
 
 ALL = Shortcuts()
 _PLAIN = Shortcuts(False, False, False, True, True)
@@ -71,24 +70,12 @@ class ClipRequest:
     and a position may be filled twice."""
 
 
-def decode_clip(
-    entry: VideoEntry,
-    frames: npt.ArrayLike,
-    *,
-    upright: bool = False,
-    threads: int = 1,
-    thread_type: ThreadType = "none",
-    out: U8 | None = None,
-    shortcuts: Shortcuts = ALL,
-) -> U8:
+def decode_clip(entry: VideoEntry, frames: npt.ArrayLike, *, upright: bool = False, shortcuts: Shortcuts = ALL) -> U8:
     """Decode a clip; frames equal ``[f.to_ndarray(format="rgb24") for f in container.decode(video=0)]``.
 
     Args:
         frames: int[T], frame numbers from 0, in any order; they may repeat. Each is decoded once.
         upright: apply the rotation that the file asks for. PyAV and torchvision do not, so the default is False.
-        threads: threads of the decoder, 0 for one per core. One is best if many processes decode.
-        thread_type: whether threads share a frame (``slice``), take one each (``frame``), or both (``auto``).
-        out: u8[T, H, W, 3] to decode into, of ``entry.size``; its content is undefined after an error.
         shortcuts: shortcuts to take; no pixel depends on them.
 
     Returns:
@@ -98,63 +85,45 @@ def decode_clip(
     Raises:
         Undecodable: the file is missing, damaged or not the one that was indexed; see its ``kind`` and ``reason``.
         IndexError: the video has no frame of that number.
-        ConfigError: ``thread_type`` is unknown.
         MissingDependency: PyAV is not installed.
     """
     numbers = np.asarray(frames, np.int64).reshape(-1)
-    made = np.empty((len(numbers), entry.height, entry.width, 3), np.uint8) if out is None else out
-    request = ClipRequest(numbers, made.__setitem__)
-    (error,) = decode_clips(entry, [request], threads=threads, thread_type=thread_type, shortcuts=shortcuts)
+    made = np.empty((len(numbers), entry.height, entry.width, 3), np.uint8)
+    (error,) = decode_clips(entry, [ClipRequest(numbers, made.__setitem__)], shortcuts=shortcuts)
     if error is not None:
         raise error
     return turned(made, entry.orientation) if upright else made
 
 
 def decode_clips(
-    entry: VideoEntry,
-    requests: Sequence[ClipRequest],
-    *,
-    threads: int = 1,
-    thread_type: ThreadType = "none",
-    shortcuts: Shortcuts = ALL,
+    entry: VideoEntry, requests: Sequence[ClipRequest], *, shortcuts: Shortcuts = ALL
 ) -> list[Undecodable | None]:
     """Decode several clips of one video in one pass over its file; a frame of several clips is decoded once.
 
     Args:
-        threads, thread_type, shortcuts: as for :func:`decode_clip`.
+        shortcuts: shortcuts to take; no pixel depends on them.
 
     Returns:
         For each request, what is wrong with it, or ``None``.
 
     Raises:
-        Undecodable, IndexError, ConfigError, MissingDependency: as :func:`decode_clip`, if no clip can be decoded.
+        Undecodable, IndexError, MissingDependency: as :func:`decode_clip`, if no clip can be decoded.
     """
     require_av()
-    if thread_type not in get_args(ThreadType):
-        raise ConfigError(f"thread_type must be one of {', '.join(get_args(ThreadType))}, not {thread_type!r}")
     for request in requests:
         numbers = request.frames
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(entry.pts)):
             wrong = numbers[(numbers < 0) | (numbers >= len(entry.pts))][0]
             raise IndexError(f"frame {wrong} of {entry.path}, which has {len(entry.pts)} frames")
     path = os.fsencode(entry.path)
-    return reading(path, lambda: _Clips(entry, requests, path, threads, thread_type.upper(), shortcuts).decode())
+    return reading(path, lambda: _Clips(entry, requests, path, shortcuts).decode())
 
 
 class _Clips:
     """The work of one call of :func:`decode_clips`."""
 
-    def __init__(
-        self,
-        entry: VideoEntry,
-        requests: Sequence[ClipRequest],
-        path: bytes,
-        threads: int,
-        thread_type: str,
-        shortcuts: Shortcuts,
-    ):
-        self._entry, self._path, self._requests = entry, path, requests
-        self._threads, self._thread_type, self._shortcuts = threads, thread_type, shortcuts
+    def __init__(self, entry: VideoEntry, requests: Sequence[ClipRequest], path: bytes, shortcuts: Shortcuts):
+        self._entry, self._requests, self._path, self._shortcuts = entry, requests, path, shortcuts
         self._takers: dict[int, list[tuple[ClipRequest, int]]] = {}
         for request in requests:
             for t, number in enumerate(request.frames.tolist()):
@@ -211,13 +180,7 @@ class _Clips:
         self._wrong |= {n: way.refused.get(n, why) for n in group}
 
     def _open(self, how: Shortcuts) -> AbstractContextManager[tuple[Any, Any]]:
-        return opened(
-            self._path,
-            threads=self._threads,
-            thread_type=self._thread_type,
-            strict=self._strict(how),
-            known=self._known(how),
-        )
+        return opened(self._path, strict=self._strict(how), known=self._known(how))
 
     def _strict(self, how: Shortcuts) -> frozenset[str]:
         # The pictures that are left out might have revealed damage in those that are decoded.
