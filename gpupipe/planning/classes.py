@@ -41,7 +41,7 @@ class InTurn:
 
     def __init__(self, members: Members, length: int, seed: int, epoch: int):
         self._members, self._length, self._first = members, length, epoch * length
-        self._classes = Passes(np.array([len(members.sizes)], np.int64), seed)
+        self._classes = Passes(np.array([len(members.sizes)]), seed)
         self._samples = Passes(members.sizes, seed)
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class InTurn:
 
     def at(self, positions: I64) -> tuple[I64, U64]:
         place = positions + self._first
-        classes, turns = self._classes.at(np.zeros(len(place), np.int64), place)
+        classes, turns = self._classes.at(0, place)
         numbers, passes = self._samples.at(classes, turns.astype(np.int64))
         indices = self._members.index(classes, numbers)
         return indices, keyed(indices, passes)
@@ -70,7 +70,7 @@ class ClassBlocks:
         """Groups in a pass over the classes."""
         self._runs = np.maximum(members.sizes // k, 1)
         """i64[C]: runs in a pass over each class."""
-        self._classes = Passes(np.array([len(members.sizes)], np.int64), seed)
+        self._classes = Passes(np.array([len(members.sizes)]), seed)
         self._samples = Passes(members.sizes, seed)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class ClassBlocks:
         turn, number = np.divmod(group, self._groups)
         slot, member = np.divmod(inside, self._k)
         count = len(self._members.sizes)
-        classes, _ = self._classes.at(np.zeros(len(turn), np.int64), turn * count + number * self._p + slot)
+        classes, _ = self._classes.at(0, turn * count + number * self._p + slot)
         # A class comes at most once in a pass, so the number of the pass tells its runs apart.
         passes, run = np.divmod(turn, self._runs[classes])
         again, within = np.divmod(run * self._k + member, self._members.sizes[classes])

@@ -137,17 +137,37 @@ class Passes:
         self._shuffled = shuffled
         self._root = np.uint64(stream(seed, "passes"))
 
-    def at(self, groups: I64, uses: I64) -> tuple[I64, U64]:
-        """Return (number i64[B] in the group, pass u64[B]) of use number ``uses`` i64[B] of ``groups`` i64[B]."""
+    def at(self, groups: I64 | int, uses: I64) -> tuple[I64, U64]:
+        """Return (number i64[B] in the group, pass u64[B]) of use number ``uses`` i64[B] of one or B ``groups``."""
         n = self.sizes[groups]
         passes, inside = np.divmod(uses, n)
         turn, x = passes.astype(np.uint64), inside.astype(np.uint64)
         if not self._shuffled:
             return inside, turn
         with np.errstate(over="ignore"):
-            key = mix64(mix64(self._root + groups.astype(np.uint64)) + turn)
+            key = mix64(mix64(self._root + np.asarray(groups, np.uint64)) + turn)
             rounds = [mix64(key + np.uint64(r + 1) * _GOLDEN) for r in range(_ROUNDS)]
         return permuted(x, n.astype(np.uint64), rounds).astype(np.int64), turn
+
+
+class Repeats:
+    """Order of one epoch of repeated augmentation: each of ``n`` samples ``repeats`` times in a row.
+
+    Epochs are consecutive parts of an endless sequence of passes over the dataset.
+    """
+
+    def __init__(self, n: int, repeats: int, length: int, seed: int, epoch: int):
+        self._passes = Passes(np.array([n]), seed)
+        self._repeats, self._length, self._first = repeats, length, epoch * length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def at(self, positions: I64) -> tuple[I64, U64]:
+        use, repeat = np.divmod(positions + self._first, self._repeats)
+        indices, turns = self._passes.at(0, use)
+        # The pass and the number of the repeat tell the occurrences of a sample apart.
+        return indices, keyed(indices, turns * np.uint64(self._repeats) + repeat.astype(np.uint64))
 
 
 class Explicit:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, StateError
 from ..planning.classes import ClassBlocks, InTurn, Members
-from ..planning.order import Order, checked_weights, weighted
-from ..planning.repeats import Repeats
+from ..planning.order import Order, Repeats, checked_weights, weighted
 from ..planning.schedules import SamplerPlan
 from ..types import check_integer
 from .sampler import Sampler
