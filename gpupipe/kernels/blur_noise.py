@@ -73,7 +73,7 @@ def _filtered(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
     kernel = kernel.masked_fill(kernel < 1e-30, 0.0)  # processors need a hundred times as long for subnormal numbers
     if size < _FEW:
         first, *others = kernel.tolist()
-        total = x.narrow(axis, 0, count) * first
+        total: Tensor = x.narrow(axis, 0, count) * first
         for k, weight in enumerate(others, 1):
             total.add_(x.narrow(axis, k, count), alpha=weight)  # in one pass
         return total
