@@ -64,6 +64,7 @@ def own_classes(kind: type) -> Iterator[type]:
     return (cls for cls in kind.__mro__ if _is_own(cls))
 
 
+@lru_cache(maxsize=4096)
 def _is_own(cls: type) -> bool:
     module = sys.modules.get(cls.__module__)
     if module is None or cls.__module__ == "__main__":  # in a notebook it has no file

@@ -24,6 +24,7 @@ from .replaced import replaced
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
 _PLAIN = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, PurePath)
 _SIMPLE = (*_VALUES, PurePath)
+_PLAIN_TYPES = frozenset(_PLAIN)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """Settings that functions may read and that change as an epoch begins, such as the size of growing images."""
 _DEEP = 16
@@ -68,7 +69,9 @@ class Glance:
     """
 
     def __init__(self, dataset: Any):
-        self._parts = [*_attributes(dataset, 0), *_attributes(list(transforms_outside(dataset)), 0)]
+        self._parts: list[Any] = []
+        _attributes(dataset, 0, self._parts)
+        _attributes(list(transforms_outside(dataset)), 0, self._parts)
 
     def differs(self, other: Glance) -> bool:
         if len(self._parts) != len(other._parts):
@@ -78,14 +81,15 @@ class Glance:
         )
 
 
-def _attributes(value: Any, depth: int) -> Iterator[Any]:
+def _attributes(value: Any, depth: int, found: list[Any]) -> None:
+    """Append the attributes of an object, and theirs, down to some depth."""
     parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {}).values()
     if depth > _NEAR or len(parts) > _FEW:
         return
     for part in parts:
-        yield part
-        if type(part) not in _PLAIN and not isinstance(part, (torch.Tensor, np.ndarray)):
-            yield from _attributes(part, depth + 1)
+        found.append(part)
+        if type(part) not in _PLAIN_TYPES and not isinstance(part, (torch.Tensor, np.ndarray)):
+            _attributes(part, depth + 1, found)
 
 
 def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:

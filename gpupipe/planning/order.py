@@ -98,6 +98,10 @@ class Sequential:
         return positions, positions.astype(np.uint64)
 
 
+_BLOCK = 256
+"""Positions that are permuted together for small batches."""
+
+
 class Shuffle:
     """Permutation of ``n`` samples, keyed by (seed, epoch). See :func:`permuted`."""
 
@@ -106,13 +110,30 @@ class Shuffle:
         if n > 1 << 63:
             raise ConfigError(f"Shuffle: {n} samples are more than 2**63")
         self._round_keys = _round_keys(seed, epoch)
+        self._block: tuple[int, U64] = (-1, np.empty(0, np.uint64))
+        """(number, permuted positions) of the block that was used last."""
 
     def __len__(self) -> int:
         return self.n
 
     def at(self, positions: I64) -> tuple[I64, U64]:
-        y = permuted(positions.astype(np.uint64), self.n, self._round_keys)
+        y = self._few(positions) if 0 < len(positions) <= _BLOCK // 8 else self._permuted(positions)
         return y.astype(np.int64), y
+
+    def _permuted(self, positions: I64) -> U64:
+        return permuted(positions.astype(np.uint64), self.n, self._round_keys)
+
+    def _few(self, positions: I64) -> U64:
+        """Take a small batch out of a block of positions, which takes numpy as long as a single one."""
+        number = int(positions[0]) // _BLOCK
+        begin, end = number * _BLOCK, min((number + 1) * _BLOCK, self.n)
+        if positions.min() < begin or positions.max() >= end:
+            return self._permuted(positions)
+        known, block = self._block
+        if known != number:
+            block = self._permuted(np.arange(begin, end, dtype=np.int64))
+            self._block = number, block
+        return block[positions - begin]
 
 
 @lru_cache(maxsize=256)

@@ -27,6 +27,9 @@ TORCHS_OWN = "torch's own loader"
 _ROUNDS = 2
 _HELPS = 1.1
 """Least factor by which a change must be faster to be named."""
+_FEW = 4
+"""Samples of a batch up to which planning it may take longer than loading them. For JPEGs of 64 x 64 pixels, batches of
+two are slower than with torch's loader, and batches of four are not."""
 _OPTIONS = {
     "in-order": ("in_order",),
     "pin-memory-device": ("pin_memory_device",),
@@ -224,8 +227,20 @@ def _smallest(made: Made, found: Explained, changes: list[Change]) -> Change:
         if helpful is not None and ratio * (helpful.factor or 0) >= _HELPS:
             return Change(f"{line} and {helpful.text}", ratio * (helpful.factor or 0))
         return Change("nothing: torch's own loader is as fast with these arguments")
+    slower = found.ratio is not None and found.ratio <= 1 / _HELPS and not found.reasons
+    if slower and (helpful is None or (helpful.factor or 0) * (found.ratio or 0) <= 1 / _HELPS):
+        return Change(_instead(made, found), 1 / found.ratio if found.ratio else None)
     if helpful is not None:
         return helpful
     if found.reasons:
         return Change(f"{made.at}: {ADVICE[found.reasons[0].code]}")
     return Change("nothing")
+
+
+def _instead(made: Made, found: Explained) -> str:
+    """Return the change to the faster of two loaders, where gpupipe's choice is slower."""
+    if "torch" not in (found.rates or {}):
+        return f'{made.at}: engine="torch"'
+    line = f"{made.at}: make it with torch's DataLoader"
+    few = found.batch_size is not None and found.batch_size <= _FEW
+    return f"{line}, or use larger batches, because gpupipe plans and hands over each of them" if few else line

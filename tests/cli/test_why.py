@@ -18,8 +18,8 @@ import gpupipe
 from gpupipe import datasets, transforms as T
 from gpupipe.errors import ConfigError
 from gpupipe.loader.ceiling import Ceiling, _of
-from gpupipe.why.explain import TORCHS_OWN, explain
-from gpupipe.why.watch import watching
+from gpupipe.why.explain import TORCHS_OWN, Change, Explained, _smallest, explain
+from gpupipe.why.watch import Made, watching
 
 SCRIPT = """
 import atexit, sys
@@ -116,6 +116,27 @@ def test_an_option_that_costs_dali_is_measured() -> None:
         gpupipe.DataLoader(images, 8, device="cpu", num_workers=1)
     found = explain(watched.made[0], seconds=0.05)
     assert found.rates is not None and set(found.rates) == {"gpupipe", "reference"} and found.ratio is not None
+
+
+@pytest.mark.parametrize(
+    ("rates", "batch_size", "changes", "text"),
+    [
+        ({"gpupipe": 51.0, "torch": 100.0}, 1, [], "make it with torch's DataLoader, or use larger batches"),
+        ({"gpupipe": 51.0, "torch": 100.0}, 64, [], "make it with torch's DataLoader: 1.96 times as fast"),
+        ({"gpupipe": 51.0, "reference": 100.0}, 1, [], 'engine="torch": 1.96 times as fast'),
+        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", 1.3)], "make it with torch's DataLoader"),
+        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", 2.0)], "num_workers=2: 2.00 times as fast"),
+        ({"gpupipe": 95.0, "torch": 100.0}, 1, [], "nothing"),
+        (None, 1, [], "nothing"),
+    ],
+)
+def test_a_loader_that_is_slower_than_torchs_is_told(
+    rates: Any, batch_size: int, changes: list[Change], text: str
+) -> None:
+    loader = _loader()
+    made = Made(loader, {"dataset": loader.dataset}, "train.py:3")
+    found = Explained("train.py:3", True, "Own", 40, batch_size, 0, "dali", "as asked", rates=rates)
+    assert text in str(_smallest(made, found, changes))
 
 
 LOOP = """

@@ -27,6 +27,22 @@ def whole(order: Shuffle | Sequential | Explicit) -> np.ndarray:
 # ---- Shuffle
 
 
+@pytest.mark.parametrize("n", [1, 255, 256, 257, 700])
+def test_small_batches_are_parts_of_the_whole(n: int) -> None:
+    order = Shuffle(n, 7, 2)
+    expected = whole(Shuffle(n, 7, 2))
+    for size in (1, 2, 31, 32, 33):
+        for begin in [*range(0, n, size), 0]:  # the last one goes back
+            positions = np.arange(begin, min(begin + size, n))
+            indices, keys = order.at(positions)
+            assert indices.tolist() == expected[positions].tolist() == keys.tolist()
+    apart = np.array([0, n - 1, n // 2, 0])
+    assert order.at(apart)[0].tolist() == expected[apart].tolist() and not len(order.at(apart[:0])[0])
+    indices, keys = order.at(np.array([0]))
+    indices[:], keys[:] = 9, 9
+    assert order.at(np.array([0]))[0].tolist() == [expected[0]]  # a batch is not a view of the block
+
+
 def test_golden_values() -> None:
     """What a published run has seen must be seen again."""
     first = np.arange(8)
