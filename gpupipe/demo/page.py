@@ -76,7 +76,7 @@ def _cards(demo: Demo) -> str:
     ((name, (ratio, _, _)),) = _ratios(demo.speed)
     right = [f"{100 * curve.epochs[-1].accuracy:.1f} %" for curve in demo.curves]
     cards = [
-        (factor(ratio), f"{loader_name(name)}, beside {loader_name(demo.speed.baseline)}"),
+        (f"{ratio:.2f} ×", f"as fast: {loader_name(name)}, beside {loader_name(demo.speed.baseline)}"),
         (" and ".join(dict.fromkeys(right)),
          f"of held-out images right, {' and '.join(NAMES[curve.engine] for curve in demo.curves)}"),
     ]  # fmt: skip
