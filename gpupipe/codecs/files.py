@@ -11,11 +11,12 @@ import os
 import stat
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from ..printable import printable
 from .limits import MAX_BYTES
 from .page_cache import PAGES
+from .raw_file import RawFile
 from .retry import is_transient, reason_of, temporary, with_retries
 from .unpack import Packed, check_unpacked, open_unpacked, unpack
 
@@ -185,33 +186,19 @@ def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], Read
     return result
 
 
-class _Part(io.RawIOBase):
+class _Part(RawFile):
     """A part of an open file, as a file of its own."""
 
     def __init__(self, fd: int, place: Place):
-        self._fd = fd
-        self._place = place
-        self._at = 0
+        super().__init__(place.length)
+        self._fd, self._offset = fd, place.offset
 
     def read_at(self, n: int, offset: int) -> bytes:
         """Read bytes as :data:`ReadAt` specifies."""
-        return os.pread(self._fd, max(min(n, self._place.length - offset), 0), self._place.offset + offset)
+        return os.pread(self._fd, max(min(n, self.size - offset), 0), self._offset + offset)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._place.length)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        found = self.read_at(len(buffer), self._at)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+    def at(self, position: int, count: int) -> bytes:
+        return self.read_at(count, position)
 
 
 def read_place(place: Place) -> bytes:

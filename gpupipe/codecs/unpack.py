@@ -9,7 +9,9 @@ import io
 import struct
 import zlib
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
+
+from .raw_file import RawFile
 
 
 class Packed(NamedTuple):
@@ -137,10 +139,10 @@ def check_unpacked(file: IO[bytes]) -> None:
         raw.finish()
 
 
-class _Inflating(io.RawIOBase):
+class _Inflating(RawFile):
     def __init__(self, stored: IO[bytes], packed: Packed):
+        super().__init__(packed.take)
         self._stored, self._packed = stored, packed
-        self._at = 0
         self._head = b""
         self._restart()
 
@@ -149,36 +151,21 @@ class _Inflating(io.RawIOBase):
         self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
         self._window, self._start = bytearray(), 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def readall(self) -> bytes:
-        take = self._packed.take
-        if take - self._at > _AT_ONCE:  # WebP and AVIF, which Pillow reads this way even for their size
+        if self.size - self.tell() > _AT_ONCE:  # WebP and AVIF, which Pillow reads this way even for their size
             raise OSError(
-                f"it unpacks into {take} bytes, but its format can only be unpacked as a whole: at most {_AT_ONCE}"
+                f"it unpacks into {self.size} bytes, but its format can only be unpacked as a whole: at most {_AT_ONCE}"
             )
         return super().readall() or b""
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._packed.take)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        start = self._packed.skip + self._at
-        length = max(min(len(buffer), self._packed.take - self._at), 0)
-        if start + length > len(self._head):
-            length = min(length, _WINDOW)
-            self._reach(start, start + length)
-            found = self._window[start - self._start : start - self._start + length]
-        else:
-            found = bytearray(self._head[start : start + length])
-        buffer[:length] = found
-        self._at += length
-        return length
+    def at(self, position: int, count: int) -> bytes | bytearray:
+        start = self._packed.skip + position
+        length = max(min(count, self.size - position), 0)
+        if start + length <= len(self._head):
+            return self._head[start : start + length]
+        length = min(length, _WINDOW)
+        self._reach(start, start + length)
+        return self._window[start - self._start : start - self._start + length]
 
     def finish(self) -> None:
         """Raise :class:`OSError` unless all of the data can be inflated and has the expected size."""

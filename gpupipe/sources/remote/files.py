@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import threading
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 
 from ...codecs.files import Place, Undecodable, ends_before, page_part, unpacked
 from ...codecs.page_cache import PAGES
+from ...codecs.raw_file import RawFile
 from ...codecs.retry import is_transient, temporary
 from ..storage import Container, Found, Storage, read_spans
 from .block_cache import BlockCache
@@ -294,45 +294,28 @@ def _problem(error: OSError) -> Undecodable:
     return Undecodable(kind, error.strerror or str(error))
 
 
-class _Container(io.RawIOBase):
+class _Container(RawFile):
     """A container as a file. Chunks are loaded ahead during sequential reads."""
 
     def __init__(self, storage: RemoteFiles, path: bytes, found: Found):
-        self._storage, self._path, self._found = storage, path, found
-        self._at = 0
+        super().__init__(found.size)
+        self._storage, self._path, self._version = storage, path, found.version
         self._chunks: OrderedDict[int, U8] = OrderedDict()
         self._next = 0
         self._ahead = 1
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        at = offset + (0, self._at, self._found.size)[whence]
-        if at < 0:
-            raise ValueError(f"byte {at} is before the beginning")
-        self._at = at
-        return at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._chunk(self._at // _CHUNK) if self._at < self._found.size else np.empty(0, np.uint8)
-        part = chunk[self._at % _CHUNK :][: len(buffer)]
-        buffer[: len(part)] = part.tobytes()
-        self._at += len(part)
-        return len(part)
+    def at(self, position: int, count: int) -> bytes:
+        if position >= self.size:
+            return b""
+        start = position % _CHUNK
+        return self._chunk(position // _CHUNK)[start : start + count].tobytes()
 
     def _chunk(self, k: int) -> U8:
         if k not in self._chunks:
             self._ahead = min(2 * self._ahead, _AHEAD) if k == self._next else 1
-            start, end = k * _CHUNK, min((k + self._ahead) * _CHUNK, self._found.size)
+            start, end = k * _CHUNK, min((k + self._ahead) * _CHUNK, self.size)
             data = np.empty(end - start, np.uint8)
-            (problem,) = self._storage.read_into([Place(self._path, start, end - start, self._found.version)], [data])
+            (problem,) = self._storage.read_into([Place(self._path, start, end - start, self._version)], [data])
             if problem is not None:
                 raise OSError(errno.EIO, problem.reason)
             for i in range(0, len(data), _CHUNK):
