@@ -61,7 +61,7 @@ class Job:
     loader: Literal[
         "gpupipe-dali", "gpupipe-torch", "dali-by-hand", "dali-iterator", "torchvision", "torchvision-gpu",
         "dali-torchvision", "webdataset", "mosaicml-streaming", "litdata", "datasets", "albumentations",
-        "gpupipe-dali-albumentations",
+        "gpupipe-dali-albumentations", "ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors",
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
     roi: bool | Literal["auto"] = "auto"
@@ -327,6 +327,13 @@ def _peer(job: Job, work: Work) -> Batches:
     return peer_batches(job.loader, packed, **options)
 
 
+def _image_peer(job: Job, work: Work) -> Batches:
+    from _image_peers import image_peer
+
+    labels, workers = [label % 1000 for label in work.labels], job.workers or work.workers
+    return image_peer(job.loader, work.files(), labels, batch_size=work.batch_size, workers=workers, size=work.size)
+
+
 _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "gpupipe-dali": _gpupipe,
     "gpupipe-torch": _gpupipe,
@@ -337,5 +344,6 @@ _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "dali-torchvision": _torchvision_gpu,
     "albumentations": _albumentations,
     "gpupipe-dali-albumentations": _albumentations,
+    **dict.fromkeys(("ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors"), _image_peer),
     **dict.fromkeys(("webdataset", "mosaicml-streaming", "litdata", "datasets"), _peer),
 }
