@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..bench.candidates import build
@@ -15,12 +16,12 @@ from ..bench.machine import cores
 from ..bench.measure import Result, alternate
 from ..bench.peers import PILLOW, TORCHVISION
 from ..cache_folder import cache_folder, make_folder
-from ..datasets import Dataset, ImageList
+from ..datasets import Dataset, ImageList, Subset
 from ..loader.dataloader import DataLoader
 from ..transforms import Compose
-from .train import Engine, Training
+from .train import Engine, Training, pipelines
 
-_ROUNDS, _SECONDS = 3, 0.5
+_ROUNDS, _SECONDS, _SAMPLES = 3, 0.5, 1024
 _FILES = 8
 
 
@@ -107,10 +108,13 @@ def _equal(a: Any, b: Any) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def speed(dataset: Dataset, pipeline: Compose, engine: Engine, batch_size: int, device: str) -> Result:
-    """Measure loading alone, beside torch's DataLoader with torchvision, or with Pillow if that is not installed."""
+def speed(dataset: Dataset, engine: Engine, batch_size: int, device: str) -> Result:
+    """Measure loading alone, with the usual crops of 224 x 224 pixels, beside torch's DataLoader with torchvision, or
+    with Pillow if that is not installed."""
     common: dict[str, Any] = {"batch_size": batch_size, "num_workers": cores(), "device": device}
-    with build([engine, TORCHVISION, PILLOW], dataset, pipeline, **common) as found:
+    # Epochs of a few batches would measure how loaders begin.
+    longer = Subset(dataset, np.resize(np.arange(len(dataset)), max(len(dataset), _SAMPLES)))
+    with build([engine, TORCHVISION, PILLOW], longer, pipelines(224)[0], **common) as found:
         peer = found.baseline
         return alternate(
             {name: found.start[name] for name in (engine, peer)},

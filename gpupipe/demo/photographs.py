@@ -19,6 +19,8 @@ TRAIN, HELD_OUT = 384, 96
 """Number of images of all classes together, at most."""
 _SYNTHETIC = 4
 """Classes of synthetic photographs."""
+_FULL = 16
+"""Synthetic photographs of each class to measure speed with."""
 _SIZES = ((150, 200), (200, 150), (160, 160), (133, 200), (144, 192))
 _LONGEST = 720
 """Longer side that large photographs are reduced to."""
@@ -76,6 +78,16 @@ def _synthetic(progress: Callable[[str], None]) -> Images:
 
     folder = _once(f"synthetic-{_SYNTHETIC}x{train}+{held_out}", make)
     return Images(folder / "train", folder / "val", "synthetic photographs")
+
+
+def full_size(progress: Callable[[str], None] = lambda text: None) -> Path:
+    """Return a folder of synthetic photographs with about 500 x 375 pixels, creating it if missing."""
+
+    def make(folder: Path) -> None:
+        progress(f"creating {_SYNTHETIC * _FULL} photographs to measure speed with")
+        make_photos(folder, _SYNTHETIC, _FULL, seed=2)
+
+    return _once(f"full-{_SYNTHETIC}x{_FULL}", make)
 
 
 def _once(name: str, make: Callable[[Path], None]) -> Path:

@@ -17,7 +17,7 @@ from ..errors import ConfigError, DatasetError
 from ..parity.compare import Comparison, compare
 from ..transforms import Compose
 from .checks import BadFile, Resumed, bad_file, resumed, speed
-from .photographs import images
+from .photographs import full_size, images
 from .train import Curve, Engine, Training, pipelines, split, train
 
 _SHOWN = 8
@@ -112,7 +112,8 @@ def run(
     progress("stopping in the middle of an epoch, and resuming")
     again = resumed(plan, both[0])
     progress("measuring speed")
-    measured = speed(training, steps, both[0], batch_size, device)
+    photographs = whole if folder is not None else ImageFolder(full_size(progress))
+    measured = speed(photographs, both[0], batch_size, device)
     return Demo(
         source,
         len(training),

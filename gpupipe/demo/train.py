@@ -70,12 +70,12 @@ def split(dataset: Dataset, seed: int, held_out: float = 0.2) -> tuple[np.ndarra
     return np.sort(good[cut:]), np.sort(good[:cut])
 
 
-def pipelines() -> tuple[Compose, Compose]:
-    """Return (training, evaluation) pipelines."""
+def pipelines(size: int = SIZE) -> tuple[Compose, Compose]:
+    """Return (training, evaluation) pipelines for images of ``size`` x ``size`` pixels."""
     finish = [ToTensor(), Normalize(*_STATISTICS)]
     return (
-        Compose([RandomResizedCrop(SIZE, scale=(0.3, 1.0)), RandomHorizontalFlip(), *finish]),
-        Compose([Resize(SIZE + 8), CenterCrop(SIZE), *finish]),
+        Compose([RandomResizedCrop(size, scale=(0.3, 1.0)), RandomHorizontalFlip(), *finish]),
+        Compose([Resize(size + 8), CenterCrop(size), *finish]),
     )
 
 
