@@ -129,6 +129,15 @@ def kept(result: dict[str, Any]) -> str:
     return text + candidates(result, "relative to no cache", "to_plain")
 
 
+def peers(result: dict[str, Any]) -> str:
+    text = (
+        f"**Beside other loaders** of the same photographs ({machine(result)}). FFCV reads a file of its own format, "
+        "whose JPEG mode encodes the photographs again, and resizes with OpenCV's area filter; SPDL decodes, crops and "
+        "resizes with FFmpeg. The pixels of both differ from torchvision's.\n\n"
+    )
+    return text + candidates(result, "relative to DALI by hand", "to_by_hand")
+
+
 def augmented(result: dict[str, Any]) -> str:
     s = result["settings"]
     text = (
@@ -597,6 +606,7 @@ def costs() -> str:
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
     names += (
+        "image_peers_cpu",
         "recipes_cpu",
         "training_equal",
         "video_index",
@@ -622,6 +632,7 @@ def figures() -> str:
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
     shown = {
+        "image_peers_cpu": peers,
         "recipes_cpu": recipes,
         "decoded_cache_cpu": kept,
         "sliceable_cpu": sliceable,

@@ -21,7 +21,7 @@ from _image_peers import missing_module
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
 
-BASE = "torch DataLoader + torchvision"
+BASE, HAND = "torch DataLoader + torchvision", "DALI by hand"
 JOBS = [
     Job("gpupipe, DALI engine", "gpupipe-dali"),
     Job('gpupipe, cache="ram"', "gpupipe-dali", cache="ram"),
@@ -29,7 +29,7 @@ JOBS = [
     Job(BASE, "torchvision"),
     Job("torchvision v2 on tensors", "torchvision-tensors"),
     Job("timm", "timm"),
-    Job("DALI by hand", "dali-by-hand"),
+    Job(HAND, "dali-by-hand"),
     Job("DALIGenericIterator", "dali-iterator"),
     Job("FFCV, JPEG mode", "ffcv-jpeg"),
     Job("FFCV, raw mode", "ffcv-raw"),
@@ -48,7 +48,10 @@ def measure(args: argparse.Namespace, paths: list[str]) -> None:
             jobs.append(job)
     name = result_name("image_peers", args)
     for result["candidates"], speed in in_turns(jobs, work, args.rounds, args.seconds):
-        result["ratios"] = {n: {"to_torchvision": ratio(speed[n], speed[BASE])} for n in speed}
+        result["ratios"] = {
+            n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_by_hand": ratio(speed[n], speed[HAND])}
+            for n in speed
+        }
         path = save(name, result)  # every round, so that an interruption loses nothing
     table = Table("median", "images/s", "x torchvision", "CPU ms", "PSS MB", "USS MB")
     for n, row in result["candidates"].items():
