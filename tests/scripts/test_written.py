@@ -68,7 +68,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tree(tmp_path_factory.mktemp("written"))
 
 
-@pytest.mark.part("name")
+@pytest.mark.part("name", of=3)
 @pytest.mark.parametrize("engine", ["dali", pytest.param("torch", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_value_is_what_the_code_makes(name: str, engine: str, tree: Path) -> None:
