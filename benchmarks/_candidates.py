@@ -8,18 +8,19 @@ a draining, and no candidate works during another's reading.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import multiprocessing
 import os
 import statistics
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from _common import gpu_memory_mb, memory_mb
+from _common import Table, describe_files, gpu_memory_mb, heading, memory_mb, result_name, save
 from _loaders import Batches, Job, Work
 
 from gpupipe.system import cpu_seconds
@@ -210,3 +211,28 @@ def in_turns(
     finally:
         for candidate in candidates:
             candidate.close()
+
+
+def measured(
+    question: str, name: str, jobs: Sequence[Job], args: argparse.Namespace, paths: list[str], others: Mapping[str, str]
+) -> dict[str, Any]:
+    """Measure jobs on the same files in turns, and print and return the result.
+
+    Args:
+        question: docstring of the benchmark.
+        name: of the result, without the device.
+        others: name of the job to divide by, for each ratio.
+    """
+    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
+    result: dict[str, Any] = {**heading(question, args), "files": describe_files(paths)}
+    for result["candidates"], speed in in_turns(jobs, work, args.rounds, args.seconds):
+        result["ratios"] = {n: {key: ratio(speed[n], speed[job]) for key, job in others.items()} for n in speed}
+        path = save(result_name(name, args), result)  # every round, so that an interruption loses nothing
+    titles = [key.replace("to_", "x ").replace("_", " ") for key in others]
+    table = Table("median", "images/s", *titles, "CPU ms", "PSS MB", "USS MB")
+    for n, row in result["candidates"].items():
+        ratios = [result["ratios"][n][key]["median"] for key in others]
+        memory = row["cpu_ms_per_image"], row["pss_mb"], row["uss_mb"]
+        table.row(n, row["median_images_per_second"], *ratios, *memory)
+    print(path)
+    return result

@@ -7,8 +7,8 @@ resizes with FFmpeg. So the pixels of both differ from torchvision's.
 from __future__ import annotations
 
 import importlib
-import math
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 from _common import import_torchvision
-from _recipes import MEAN, STD
+from _recipes import MEAN, STD, ours
 from torch import Tensor
 
-from gpupipe.bench.peers import Files
+from gpupipe.bench.peers import Files, timm_loader
+from gpupipe.bench.pillow_steps import drawn_window
+from gpupipe.transforms import RandomResizedCrop
 
 __all__ = ["MODULES", "image_peer", "missing_module"]
 
@@ -94,14 +96,14 @@ def _spdl(files: list[str], labels: list[int], batch_size: int, workers: int, si
     import spdl.io
     from spdl.pipeline import PipelineBuilder
 
-    rng = np.random.default_rng(0)
+    crop = RandomResizedCrop(size)
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
 
     def decode(index: int) -> tuple[Any, int]:
         packets = spdl.io.demux_image(files[index])
         found = packets.codec
-        height, width, top, left = _window(found.height, found.width, rng)
-        flip = ",hflip" if rng.random() < 0.5 else ""
+        left, top, width, height = drawn_window(crop, found.width, found.height)
+        flip = ",hflip" if random.random() < 0.5 else ""
         filters = f"crop={width}:{height}:{left}:{top},scale={size}:{size}{flip},format=rgb24"
         return spdl.io.decode_packets(packets, filter_desc=filters), labels[index]
 
@@ -111,32 +113,15 @@ def _spdl(files: list[str], labels: list[int], batch_size: int, workers: int, si
         return values.div_(255).sub_(mean).div_(std), torch.tensor([label for _, label in rows])
 
     while True:
-        builder = PipelineBuilder().add_source(rng.permutation(len(files)).tolist()).pipe(decode, concurrency=workers)
+        order = random.sample(range(len(files)), len(files))
+        builder = PipelineBuilder().add_source(order).pipe(decode, concurrency=workers)
         pipeline = builder.aggregate(batch_size, drop_last=True).pipe(collate).add_sink(2).build(num_threads=workers)
         with pipeline.auto_stop():
             yield from pipeline.get_iterator()
 
 
-def _window(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draw (height, width, top, left) of a window as RandomResizedCrop does."""
-    for _ in range(10):
-        area, ratio = height * width * rng.uniform(0.08, 1.0), math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
-        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-        if 0 < h <= height and 0 < w <= width:
-            return h, w, int(rng.integers(0, height - h + 1)), int(rng.integers(0, width - w + 1))
-    side = min(height, width)
-    return side, side, (height - side) // 2, (width - side) // 2
-
-
 def _timm(files: list[str], labels: list[int], batch_size: int, workers: int, size: int) -> Samples:
-    from timm.data import create_loader
-
-    dataset = Files(files, labels, lambda image: image)
-    loader = create_loader(
-        dataset, size, batch_size, is_training=True, color_jitter=None, interpolation="bilinear", mean=MEAN, std=STD,
-        num_workers=workers, device=torch.device("cpu"), use_prefetcher=False,
-    )  # fmt: skip
-    return _for_ever(loader)
+    return _for_ever(timm_loader(files, labels, ours("train", size), batch_size, workers, "cpu"))
 
 
 def _tensors(files: list[str], labels: list[int], batch_size: int, workers: int, size: int) -> Samples:

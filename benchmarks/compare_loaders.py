@@ -14,11 +14,10 @@ within a round, and not the images per second, which move with the machine.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from _candidates import in_turns, ratio
-from _common import RESULTS, Table, describe_files, heading, load, photographs, result_name, save
-from _loaders import Job, Work
+from _candidates import measured
+from _common import RESULTS, Table, load, photographs, result_name
+from _loaders import Job
 from _round_arguments import parsed, parser
 
 BASE, HAND, OURS = "torch DataLoader + torchvision", "DALI by hand", "gpupipe, DALI engine"
@@ -44,37 +43,11 @@ JOBS = {
 
 
 def measure(args: argparse.Namespace, paths: list[str]) -> None:
-    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
-    result: dict[str, Any] = {
-        **heading(__doc__, args),
-        "files": describe_files(paths),
-    }
-    for result["candidates"], speed in in_turns(JOBS[args.device], work, args.rounds, args.seconds):
-        result["ratios"] = {
-            name: {"to_torchvision": ratio(speed[name], speed[BASE]), "to_by_hand": ratio(speed[name], speed[HAND])}
-            for name in speed
-        }
-        path = save(result_name("compare_loaders", args), result)  # every round, so that an interruption loses nothing
+    others = {"to_torchvision": BASE, "to_by_hand": HAND}
+    result = measured(__doc__, "compare_loaders", JOBS[args.device], args, paths, others)
     table = Table("images/s", *(f"round {i + 1}" for i in range(args.rounds)))
-    for name in speed:
-        table.row(name, *speed[name])
-    show(result)
-    print(path)
-
-
-def show(result: dict[str, Any]) -> None:
-    table = Table("median", "images/s", "x torchvision", "x by hand", "CPU ms", "PSS MB", "USS MB")
     for name, row in result["candidates"].items():
-        ratios = result["ratios"][name]
-        table.row(
-            name,
-            row["median_images_per_second"],
-            ratios["to_torchvision"]["median"],
-            ratios["to_by_hand"]["median"],
-            row["cpu_ms_per_image"],
-            row["pss_mb"],
-            row["uss_mb"],
-        )
+        table.row(name, *row["images_per_second"])
 
 
 def draw(args: argparse.Namespace) -> None:

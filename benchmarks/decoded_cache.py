@@ -13,14 +13,12 @@ page cache.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
-from typing import Any
 
-from _candidates import in_turns, ratio
-from _common import Table, describe_files, heading, photographs, result_name, save
-from _loaders import CACHE_BYTES, Job, Work
+from _candidates import measured
+from _common import photographs
+from _loaders import CACHE_BYTES, Job
 from _round_arguments import parsed, parser
 
 from gpupipe.reading.kept import DecodedCache
@@ -35,26 +33,6 @@ JOBS = [
 ]
 
 
-def measure(args: argparse.Namespace, paths: list[str]) -> None:
-    work = Work(tuple(paths), args.batch_size, args.workers, args.device, epoch=args.epoch)
-    result: dict[str, Any] = {
-        **heading(__doc__, args),
-        "files": describe_files(paths),
-    }
-    name = result_name("decoded_cache", args)
-    for result["candidates"], speed in in_turns(JOBS, work, args.rounds, args.seconds):
-        result["ratios"] = {
-            n: {"to_torchvision": ratio(speed[n], speed[BASE]), "to_plain": ratio(speed[n], speed[PLAIN])}
-            for n in speed
-        }
-        path = save(name, result)  # every round, so that an interruption loses nothing
-    table = Table("median", "images/s", "x torchvision", "x without", "CPU ms", "PSS MB")
-    for n, row in result["candidates"].items():
-        ratios = [result["ratios"][n][to]["median"] for to in ("to_torchvision", "to_plain")]
-        table.row(n, row["median_images_per_second"], *ratios, row["cpu_ms_per_image"], row["pss_mb"])
-    print(path)
-
-
 def main() -> None:
     args = parsed(parser(__doc__, rounds=7, seconds=6.0, epoch=1))
     # What is kept in memory ends with this process, and what is on disk with the folder.
@@ -62,7 +40,8 @@ def main() -> None:
         os.environ["GPUPIPE_CACHE"] = folder
         DecodedCache("ram", CACHE_BYTES).hold()
         with photographs(args.folder, count=256, ram=args.device == "cuda") as paths:
-            measure(args, paths)
+            others = {"to_torchvision": BASE, "to_plain": PLAIN}
+            measured(__doc__, "decoded_cache", JOBS, args, paths, others)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from ..datasets.video.files import VideoFiles
 from ..errors import ConfigError
 from ..transforms import ToTensor
 from .clip_decoders import DECODERS, Decode
-from .peers import Peer, Start, Work, imported, torch_loader, translated
+from .measure import Batches
+from .peers import Peer, Work, imported, torch_loader, translated
 
 
 class ClipFiles(torch.utils.data.Dataset[Any]):
@@ -47,7 +48,7 @@ def transforms_of_clips(work: Work) -> Callable[[Tensor], Tensor]:
     return found
 
 
-def _start(name: str, work: Work) -> Start:
+def _start(name: str, work: Work) -> Batches:
     module, decode = DECODERS[name]
     imported(module)
     if not isinstance(work.samples.dataset, VideoFiles):

@@ -17,6 +17,7 @@ from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
 from .by_hand import batches, classic, graph
+from .measure import Batches
 from .pillow_steps import PillowSteps
 
 
@@ -43,10 +44,6 @@ class Work:
         return [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
 
 
-Start = Callable[[], Iterable[Any]]
-"""Starts an epoch of (images, labels) on the device."""
-
-
 def _nothing(work: Work) -> str:
     return ""
 
@@ -56,9 +53,10 @@ class Peer:
     """A loader that is not gpupipe's."""
 
     title: str
-    start: Callable[[Work], Start]
-    """Prepares the work. Raises :class:`MissingDependency` if its library is not installed, and another
-    :class:`GpupipeError` if it cannot do this work."""
+    start: Callable[[Work], Batches]
+    """Prepares the work, and returns what starts an epoch of (images, labels) on the device. Raises
+    :class:`MissingDependency` if its library is not installed, and another :class:`GpupipeError` if it cannot do this
+    work."""
     pixels: Callable[[Work], str] = _nothing
     """Tells how its pixels differ from those of torchvision on images of Pillow; empty if they do not."""
 
@@ -88,7 +86,7 @@ class OnDevice:
             yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
 
 
-def torch_loader(work: Work, dataset: torch.utils.data.Dataset[Any]) -> Start:
+def torch_loader(work: Work, dataset: torch.utils.data.Dataset[Any]) -> Batches:
     """Return torch's DataLoader of a dataset."""
     loader = torch.utils.data.DataLoader(
         dataset,
@@ -110,7 +108,7 @@ def imported(name: str) -> Any:
         raise MissingDependency(f"{name.partition('.')[0]} cannot be imported: {str(e).splitlines()[0]}") from None
 
 
-def _torchvision(work: Work) -> Start:
+def _torchvision(work: Work) -> Batches:
     transforms = imported("torchvision.transforms")
     steps = transforms.Compose([translated(t, transforms) for t in work.pipeline])
     return torch_loader(work, Files(*work.files(), steps))
@@ -133,11 +131,11 @@ def translated(transform: Transform, transforms: Any) -> Any:
     return cls(**values)
 
 
-def _pillow(work: Work) -> Start:
+def _pillow(work: Work) -> Batches:
     return torch_loader(work, Files(*work.files(), PillowSteps(work.pipeline)))
 
 
-def _dali_by_hand(work: Work) -> Start:
+def _dali_by_hand(work: Work) -> Batches:
     cuda = work.device != "cpu"
     if not installed():
         raise MissingDependency("DALI is not installed")
@@ -145,13 +143,21 @@ def _dali_by_hand(work: Work) -> Start:
     return lambda: batches(pipe, cuda=cuda)
 
 
-def _timm(work: Work) -> Start:
+def _timm(work: Work) -> Batches:
+    loader = timm_loader(*work.files(), work.pipeline, work.batch_size, work.workers, work.device)
+    return loader.__iter__  # type: ignore[no-any-return]
+
+
+def timm_loader(
+    files: Sequence[str], labels: Sequence[int], pipeline: Compose, batch_size: int, workers: int, device: str
+) -> Any:
+    """Return timm's loader of the classic pipeline. Raises :class:`PipelineError` for another one."""
     timm = imported("timm.data")
-    crop, flip, normalize = classic(work.pipeline)
-    loader = timm.create_loader(
-        Files(*work.files(), lambda image: image),
+    crop, flip, normalize = classic(pipeline)
+    return timm.create_loader(
+        Files(files, labels, lambda image: image),
         crop.size,
-        work.batch_size,
+        batch_size,
         is_training=True,
         scale=crop.scale,
         ratio=crop.ratio,
@@ -160,10 +166,9 @@ def _timm(work: Work) -> Start:
         interpolation=crop.interpolation,
         mean=normalize.mean,
         std=normalize.std,
-        num_workers=work.workers,
-        device=torch.device(work.device),
+        num_workers=workers,
+        device=torch.device(device),
     )
-    return loader.__iter__  # type: ignore[no-any-return]
 
 
 TORCHVISION, PILLOW = "torchvision", "pillow"

@@ -47,19 +47,21 @@ def _function(transform: Transform) -> Callable[[Any, Any], Any]:
     return function
 
 
-def _random_resized_crop(t: RandomResizedCrop, image: Image.Image) -> Image.Image:
-    width, height = image.size
+def drawn_window(t: RandomResizedCrop, width: int, height: int) -> tuple[int, int, int, int]:
+    """Draw (left, top, width, height) of a window, as torchvision's ``RandomResizedCrop.get_params``."""
     for _ in range(t.ATTEMPTS):
         area = width * height * random.uniform(*t.scale)
         ratio = math.exp(random.uniform(math.log(t.ratio[0]), math.log(t.ratio[1])))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
-            left, top = random.randint(0, width - w), random.randint(0, height - h)
-            break
-    else:
-        w = min(width, round(height * t.ratio[1]))
-        h = min(height, round(width / t.ratio[0]))
-        left, top = (width - w) // 2, (height - h) // 2
+            return random.randint(0, width - w), random.randint(0, height - h), w, h
+    w = min(width, round(height * t.ratio[1]))
+    h = min(height, round(width / t.ratio[0]))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def _random_resized_crop(t: RandomResizedCrop, image: Image.Image) -> Image.Image:
+    left, top, w, h = drawn_window(t, *image.size)
     cropped = image.crop((left, top, left + w, top + h))
     return cropped.resize((t.size[1], t.size[0]), Image.Resampling.BILINEAR)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ from torch import Tensor, nn
 
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, GpupipeError
-from .measure import Result
-
-Start = Callable[[], Iterable[Any]]
+from .measure import Batches, Result
 
 ALONE = "model"
 """Name of the measurement of a model with a batch from memory."""
@@ -89,7 +87,7 @@ class Training:
         _loss(found, target).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
-    def with_loader(self, start: Start) -> Start:
+    def with_loader(self, start: Batches) -> Batches:
         """Return a function that starts an epoch whose batches are trained with."""
 
         def epoch() -> Iterator[Any]:
@@ -99,7 +97,7 @@ class Training:
 
         return epoch
 
-    def alone(self, start: Start) -> Start:
+    def alone(self, start: Batches) -> Batches:
         """Return a function that trains with the first batch of a loader, again and again."""
         kept: list[Any] = []
 
