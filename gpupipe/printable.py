@@ -1,9 +1,12 @@
-"""Names of files in messages: a name may hold characters that a terminal obeys, or that end a line of a log."""
+"""What messages show: names of files, which may hold characters that a terminal obeys, or that end a line of a log, and
+objects, which may show a million numbers."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+from typing import Any
 
 
 def printable(text: str | bytes | os.PathLike[str], *, lines: bool = False) -> str:
@@ -21,6 +24,19 @@ def printable(text: str | bytes | os.PathLike[str], *, lines: bool = False) -> s
         return text
     kept = "\n\t" if lines else ""
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
+
+
+def representation(obj: Any) -> str:
+    """Return ``repr(obj)``, or only the name of its class if an attribute is a large array or tensor.
+    ``torchvision.transforms.LinearTransformation`` shows every number of its matrix, which takes seconds."""
+    if any(_is_large(value) for value in getattr(obj, "__dict__", {}).values()):
+        return f"{type(obj).__name__}(...)"
+    return repr(obj)
+
+
+def _is_large(value: Any) -> bool:
+    shape = getattr(value, "shape", None) if hasattr(value, "dtype") else None
+    return isinstance(shape, tuple) and math.prod(shape) > 1000
 
 
 def _escape(record: logging.LogRecord) -> bool:

@@ -14,8 +14,9 @@ import random
 import shutil
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -62,31 +63,44 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-CONTRACT = Path(__file__).parent / "contract"
-MANY = 10
-"""Variants of a test of the contract, by engine and kind of data, of which ``make test`` runs an eighth, chosen by
-their names."""
+SHARES = {"contract": (2, 3, 8), "gpu": (2, 3, 4), "parity": (1, 2, 3)}
+"""By folder: of a test's 2 to 4, 5 to 9, and 10 or more variants ``make test`` runs one in so many."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    variants = Counter(
-        item.function for item in items if isinstance(item, pytest.Function) and CONTRACT in item.path.parents
-    )
-    numbers: defaultdict[tuple[Any, str], dict[int, int]] = defaultdict(dict)  # of the values of each axis
+    variants: defaultdict[Any, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
-        part = item.get_closest_marker("part")
-        if not isinstance(item, pytest.Function):
-            continue
-        if part is None and variants[item.function] >= MANY and crc32(item.name.encode()) % 8:
+        if isinstance(item, pytest.Function):
+            variants[item.path, item.function].append(item)
+    for same in variants.values():
+        part = same[0].get_closest_marker("part")
+        if part is not None and part.args:
+            others = _off_the_board(same, part.args, part.kwargs.get("of", 2))
+        else:
+            share = _share(same[0].path.parent.name, len(same)) if part is None else part.kwargs["of"]
+            same.sort(key=lambda item: crc32(item.name.encode()))
+            others = same[ceil(len(same) / share) :]
+        for item in others:
             item.add_marker(pytest.mark.thorough)
-        if part is not None:
-            # A chessboard of n colours: each value meets one in n of the values of every other axis.
-            values = [(item.function, axis, id(item.callspec.params[axis])) for axis in part.args]
-            place = sum(numbers[value[:2]].setdefault(value[2], len(numbers[value[:2]])) for value in values)
-            if place % part.kwargs.get("of", 2):
-                item.add_marker(pytest.mark.thorough)
+
+
+def _share(folder: str, variants: int) -> int:
+    few, some, many = SHARES.get(folder, (1, 1, 1))
+    return few if variants < 5 else some if variants < 10 else many
+
+
+def _off_the_board(items: list[pytest.Function], axes: tuple[str, ...], colors: int) -> list[pytest.Function]:
+    """Return all that do not have the first color of a chessboard, where each value of an axis meets one in ``colors``
+    of the values of every other axis."""
+    numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)  # of the values of each axis
+    others = []
+    for item in items:
+        values = [(axis, id(item.callspec.params[axis])) for axis in axes]
+        if sum(numbers[axis].setdefault(value, len(numbers[axis])) for axis, value in values) % colors:
+            others.append(item)
+    return others
 
 
 def pytest_collection_finish() -> None:

@@ -6,6 +6,7 @@ import functools
 from types import FunctionType
 from typing import Any
 
+from ..printable import representation
 from ..reasons import without_addresses
 
 _HARMLESS = {
@@ -68,7 +69,7 @@ def shown(obj: Any) -> str:
         line = f":{obj.__code__.co_firstlineno}" if obj.__name__ == "<lambda>" else ""
         return obj.__qualname__ + line
     try:
-        text = without_addresses(" ".join(repr(obj).split()))
+        text = without_addresses(" ".join(representation(obj).split()))
     except Exception:  # a script's __repr__ must not break the report that shows it
         text = f"<{type(obj).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import ConfigError
+from ..printable import representation
 from .numbers import everywhere, filled, seeds
 from .ops import Call
 from .ops.op import F64
@@ -137,7 +138,7 @@ def name_of(function: Any) -> str:
     if name is None:  # a callable object
         cls = type(function)
         try:
-            shown = repr(function)
+            shown = representation(function)
         except Exception:  # raised by a script's __repr__
             return _qualified(cls, cls.__qualname__)
         return _qualified(cls, cls.__qualname__) if _ADDRESS.search(shown) else shown

@@ -37,6 +37,7 @@ def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
     assert set(result["speed"]["candidates"]) == {"dali", result["speed"]["baseline"]}
 
 
+@pytest.mark.thorough
 def test_demo_without_dali_runs_the_reference_alone(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_demo_without_dali_runs_the_reference_alone(
     assert "DALI is not installed, so there is nothing to compare" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.thorough
 def test_demo_fails_if_a_resumed_epoch_has_other_bits(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_two_ranks_evaluate_every_image_once_and_resume_exactly(
     assert same(checkpoint(tmp_path / "whole")["model"], checkpoint(tmp_path / "parts")["model"])
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_loses_no_step(
     number: signal.Signals, warm: Interpreter, train: Train, whole: Path, data: Path, tmp_path: Path

@@ -33,6 +33,7 @@ def all_of(dataset: Any) -> list[Any]:
     return [dataset.fetch(i) for i in range(len(dataset))]
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize("name", CASES)
 def test_every_format_is_packed(name: str, images: list[bytes], tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()

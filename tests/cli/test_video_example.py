@@ -52,6 +52,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return weights and a["loader"] == b["loader"] and a["step"] == b["step"]
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(
     warm: Interpreter, data: Path, tmp_path: Path, ranks: int

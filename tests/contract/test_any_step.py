@@ -27,7 +27,7 @@ def same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(map(same, one, other)) if isinstance(one, (list, tuple)) else one == other
 
 
-@pytest.mark.part("engine", "kind")
+@pytest.mark.part("engine", "kind", of=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_it_is_the_batch_of_the_loop(engine: Any, kind: str, numbered: Path) -> None:

@@ -55,7 +55,7 @@ def damaged(tmp_path: Path, numbered: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
-@pytest.mark.part("kind", "engine", "workers")
+@pytest.mark.part("kind", "engine", "workers", of=5)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", CARRIED + RARELY)
@@ -70,7 +70,7 @@ def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, d
     assert (by_hand > 0) == (kind in RARELY and kind is not CopiesOpened)
 
 
-@pytest.mark.part("method")
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.slow
 def test_other_ways_to_start_workers(method: str, numbered: Path) -> None:

@@ -150,7 +150,7 @@ def _all_bytes(sent: bytes) -> list[bytes]:
     return [dataset.fetch(i)[0] for i in range(len(dataset))]
 
 
-@pytest.mark.part("format", "engine")
+@pytest.mark.part("format", "engine", of=3)
 def test_bad_samples_are_named(format: Case, engine: str, images: list[bytes], tmp_path: Path) -> None:
     spoiled = list(images)
     spoiled[4], spoiled[9] = images[4][: len(images[4]) // 2], b"this is no image, but quite long"

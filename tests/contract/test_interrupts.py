@@ -94,7 +94,7 @@ SENT = [
 ]
 
 
-@pytest.mark.part("engine", "kind", "place", "sent")
+@pytest.mark.part("engine", "kind", "place", "sent", of=5)
 @pytest.mark.parametrize(("engine", "kind", "place", "sent"), SENT)
 def test_a_signal_ends_everything(
     engine: str, kind: str, place: str, sent: str, warm: Interpreter, numbered: Path, tmp_path: Path, device: str
@@ -193,7 +193,7 @@ def interrupt_once(patch: pytest.MonkeyPatch, place: str, when: str) -> list[int
 
 
 @pytest.mark.slow
-@pytest.mark.part("place", "engine", "kind", "when", of=4)
+@pytest.mark.part("place", "engine", "kind", "when", of=9)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("place", "engine", "kind"), [(place, *where) for place, (*_, wheres) in PLACES.items() for where in wheres]

@@ -71,7 +71,7 @@ def load(request: pytest.FixtureRequest, device: str) -> Iterator[Callable[..., 
         one.close()
 
 
-@pytest.mark.part("at", "end", of=3)
+@pytest.mark.part("at", "end", of=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("at", [0, 12, 22])

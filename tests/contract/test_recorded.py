@@ -134,7 +134,7 @@ def same_batch(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
-@pytest.mark.part("name", "engine", "workers")
+@pytest.mark.part("name", "engine", "workers", of=5)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("engine", ["dali", "torch"])
 @pytest.mark.parametrize("name", MAKE)

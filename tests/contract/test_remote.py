@@ -100,7 +100,7 @@ def open_at(format: Case, given: Any, folder: Path, url: str, remote: Remote) ->
     return format.open(where, TRAIN, remote=remote)
 
 
-@pytest.mark.part("fetch", "name", of=3)
+@pytest.mark.part("fetch", "name", of=5)
 @pytest.mark.parametrize("fetch", FETCHES)
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_format_behind_s3_is_the_folder(

@@ -19,6 +19,7 @@ LEGS: list[tuple[int, list[int] | None]] = [(4, [1, 1]), (2, [0, 2]), (3, [2, 1]
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.parametrize(
     ("engine", "kind", "sampler", "batches"),
     [

@@ -161,6 +161,7 @@ def losing(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathF
     return dict(zip(SKIPPING, start(warm, 3, root, tmp_path_factory.mktemp("lost"), tasks), strict=True))
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize(("engine", "kind", "how"), SKIPPING)
 def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
     losing: dict[Any, Ranks], engine: str, kind: str, how: str

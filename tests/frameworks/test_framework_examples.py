@@ -50,6 +50,7 @@ def weights(framework: str, out: Path) -> dict[str, Any]:
     return dict(load_file(out / "checkpoint" / "model.safetensors"))
 
 
+@pytest.mark.part(of=2)
 def test_without_data_it_makes_some_and_learns(run: Callable[..., list[str]], tmp_path: Path) -> None:
     lines = run(tmp_path, "--size", 96)
     assert len(lines) == 2 and all("images 32" in line for line in lines)

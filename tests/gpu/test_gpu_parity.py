@@ -95,6 +95,7 @@ def references(dataset: Dataset) -> list[torch.Tensor]:
     return [reference(dataset, plan, dataset.transform) for plan in plans_of(dataset, batch_size=16)]
 
 
+@pytest.mark.thorough
 def test_fancy_upsampling_is_nearer_to_pillow(large: Path, measured: Callable[..., None], where: str) -> None:
     dataset = ImageFolder(large, DECODE)
     want = references(dataset)

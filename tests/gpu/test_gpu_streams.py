@@ -252,6 +252,7 @@ def test_a_graph_of_a_training_step_is_captured_beside_the_running_loader(large:
         assert len(losses) == 3 and all(np.isfinite(losses))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("where")
 def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:
     train = load(ImageFolder(large, imagenet.train(64)), batch_size=16)

@@ -299,7 +299,7 @@ def sets() -> dict[str, Any]:
     }
 
 
-@pytest.mark.part("name", "kind")
+@pytest.mark.part("name", "kind", of=5)
 @pytest.mark.parametrize("kind", ["pil", "tensor", "gray"])
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_dali_keeps_its_promises(name: str, kind: str) -> None:

@@ -27,6 +27,7 @@ def elsewhere() -> Iterator[None]:
     torch.set_default_device(None)
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "workers"), [("torch", 0), ("torch", 2), ("dali", 2)])
 @pytest.mark.parametrize("name", NAMES)

@@ -64,6 +64,7 @@ def test_gamma_is_distributed_as_numpys(a: float) -> None:
     assert ks_two_sample_p(gamma_quantile(rng.random(50_000), a * 1.1), rng.gamma(a, size=50_000)) < P
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
 @pytest.mark.parametrize("n", [2, 3])
 def test_dirichlet_is_distributed_as_numpys(alpha: float, n: int) -> None:

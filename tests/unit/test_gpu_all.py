@@ -79,6 +79,7 @@ def test_without_arguments_it_takes_twelve_minutes_and_says_most(scripts: Any) -
                 assert float(command.arguments[command.arguments.index("--seconds") + 1]) < step.seconds
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "script", ["gpu_decoders", "gpu_loader", "gpu_parity", "gpu_training", "video_clips", "recipes"]
@@ -252,6 +253,7 @@ class TestReport:
         assert report.lines()[-2] == "FAIL  tests: tests/gpu/a.py::z: AssertionError: 1 is not 2"
         assert report.to_dict()["tests"]["failed"] == {"tests/gpu/a.py::z": why}
 
+    @pytest.mark.thorough
     def test_nothing_of_another_run_is_reported(self, scripts: Any, tmp_path: Path) -> None:
         """Result files lie in the repository, of other machines."""
         (tmp_path / "gpu_loader.json").write_text(json.dumps(self.LOADER))

@@ -67,6 +67,7 @@ FEEDS = {
 }
 
 
+@pytest.mark.part(of=4)
 @pytest.mark.parametrize(
     ("name", "feed"),
     # Feeds differ in what is before the first op, not in what becomes of images; pixels have no decoder that crops.
@@ -80,6 +81,7 @@ def test_every_operator_exists_for_its_device(name: str, feed: str) -> None:
     assert all(output.node.device == "gpu" for output in graph.outputs)
 
 
+@pytest.mark.part(of=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_fed_is_on_the_cpu_and_images_stay_on_the_gpu(name: str) -> None:
     """An image that came back to the CPU, or a number for each sample that had to be fetched from the GPU, would make
@@ -92,6 +94,7 @@ def test_what_is_fed_is_on_the_cpu_and_images_stay_on_the_gpu(name: str) -> None
             assert all(node.device == "cpu" for node in source.inputs), operator
 
 
+@pytest.mark.part(of=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_dali_takes_the_numbers_of_every_op(name: str) -> None:
     """It refuses arrays whose rows do not lie one after another."""

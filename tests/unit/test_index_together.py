@@ -107,6 +107,7 @@ def same(results: list[dict[str, Any]]) -> bool:
     return all({**r, "built": None} == {**results[0], "built": None} for r in results)
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 def test_one_of_ten_builds(tree: Path, place: str, tmp_path: Path) -> None:
     """Some come when it is being built, and some when that is just over."""
@@ -117,6 +118,7 @@ def test_one_of_ten_builds(tree: Path, place: str, tmp_path: Path) -> None:
     assert sum(r["built"] for r in results) == (PROCESSES if place == "nowhere to write" else 1)
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.slow
 def test_a_builder_that_is_killed_is_replaced(tree: Path, place: str, tmp_path: Path, cache: Path) -> None:
     def doomed() -> None:
@@ -207,6 +209,7 @@ def test_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.stat(path + ".building").st_mtime_ns > first
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.slow
 def test_the_fingerprint_depends_on_the_files_alone(tree: Path, tmp_path: Path, cache: Path) -> None:
     """Not on who builds, in which order, how much is kept from an older index, or where it lies."""

@@ -278,6 +278,15 @@ def test_all_that_cannot_be_translated_are_named_at_once() -> None:
     assert "[1][0]: RandomIoUCrop" in text and "[2]: 7" in text
 
 
+def test_numbers_of_a_large_matrix_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    whitening = v1.LinearTransformation(torch.eye(48), torch.zeros(48))
+    monkeypatch.setattr(type(whitening), "__repr__", lambda self: pytest.fail("it would show every number"))
+    made = translate_transform(v1.Compose([v1.CenterCrop(4), v1.ToTensor(), whitening]))
+    assert "LinearTransformation(...)" in repr(made)
+    with pytest.raises(TranslationError, match=r"LinearTransformation\(\.\.\.\)"):
+        translate_transform(v1.Compose([v1.RandomHorizontalFlip(), whitening]))
+
+
 def test_transforms_that_do_not_fit_together() -> None:
     with pytest.raises(TranslationError, match=r"do not fit together.*Normalize.*PIL image at this point"):
         translate_transform(v1.Compose([v1.Normalize([0.5], [0.5]), v1.ToTensor()]))

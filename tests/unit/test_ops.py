@@ -183,6 +183,7 @@ def test_there_and_back_again(name: str) -> None:
 # ---- what they do
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize("kind", ["pil", "tensor"])
 @pytest.mark.parametrize("name", PAGE)
 def test_the_reference_does_what_torchvision_does(name: str, kind: str) -> None:
@@ -209,6 +210,7 @@ def test_the_reference_does_what_torchvision_does(name: str, kind: str) -> None:
         assert torch.equal(got, want.as_subclass(torch.Tensor)), i
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize("op", [op for op in O.OPS if op not in WITHOUT["case"]])
 def test_dali_keeps_the_promise_of_every_op(op: type[Op]) -> None:
     """One case of it each; its numbers are those of the CPU, in gray levels."""

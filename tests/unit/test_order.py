@@ -74,6 +74,7 @@ def test_a_slice_is_the_slice_of_the_whole(n: int, seed: int, epoch: int, data: 
     assert np.array_equal(order.at(some)[0], whole(order)[some])
 
 
+@pytest.mark.part(of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_every_permutation_is_as_likely(n: int) -> None:

@@ -129,6 +129,7 @@ class TestDefaults:
 
 
 class TestOrders:
+    @pytest.mark.part(of=2)
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_batches_are_those_of_the_folder(self, shuffle: Any, written: Path, folder: Path) -> None:
         with loader(ImageFolder(folder, EVAL), shuffle=shuffle) as it:
@@ -168,6 +169,7 @@ class TestOrders:
             with loader(given, shuffle=other) as it:
                 assert not says.search(repr(it))
 
+    @pytest.mark.part(of=2)
     @pytest.mark.parametrize("shuffle", [True, BlockShuffle(1 << 20, 2)])
     def test_ranks_share_nothing_and_a_run_goes_on(self, shuffle: Any, written: Path) -> None:
         dataset = Parquet(written, EVAL)

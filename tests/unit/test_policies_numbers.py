@@ -119,6 +119,7 @@ def same_distribution(a: list[Any], b: list[Any]) -> float:
     )
 
 
+@pytest.mark.part(of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_draws_what_torchvision_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

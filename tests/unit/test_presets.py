@@ -68,6 +68,7 @@ def presets() -> Iterator[Any]:
             yield pytest.param(training_preset(generation, backend, policy, erase, flip), id=name)
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("theirs", list(presets()))
 def test_torchvisions_training_presets_translate_and_run_in_both_engines(theirs: Any) -> None:

@@ -97,6 +97,7 @@ def same(a: list[Tensor], b: list[Tensor]) -> bool:
     return len(a) == len(b) and all(map(torch.equal, a, b))
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "epochs"), [("dali", 20), ("torch", 10)])
 def test_pixels_are_those_of_the_whole_files(

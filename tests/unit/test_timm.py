@@ -89,6 +89,7 @@ def test_steps_are_chosen_as_often_as_by_timm() -> None:
     assert chi_square_p([*count, 40_000 - sum(count)], [40_000 * 0.4 / 3] * 3 + [40_000 * 0.6]) > 1e-4
 
 
+@pytest.mark.thorough
 def test_weighted_choice_takes_no_step_twice_and_the_same_shares_as_numpy() -> None:
     names, weights = ["Invert", "Equalize", "AutoContrast", "Posterize"], np.array([0.5, 0.25, 0.15, 0.1])
     ops = drawn(TimmRandAugment([(n, 1.0, 5) for n in names], 2, weights))

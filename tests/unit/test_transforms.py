@@ -49,6 +49,7 @@ CROPS = [
 ]
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize(("size", "options"), CROPS)
 def test_random_resized_crop_draws_as_torchvision_does(
     size: tuple[int, int], options: dict[str, Any], torchvision_draws: None

@@ -70,6 +70,7 @@ def test_a_window_of_the_stored_image_is_the_window_of_the_upright_one(turn: int
         assert np.array_equal(np.asarray(upright(part)), turned[top : top + h, left : left + w])
 
 
+@pytest.mark.part(of=2)
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 @pytest.mark.parametrize("kind", ["files", "path", "bytes"])
 def test_every_orientation_is_the_one_that_the_index_read(kind: str, engine: str, tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ def test_every_orientation_is_the_one_that_the_index_read(kind: str, engine: str
         assert np.array_equal(image[0].transpose(1, 2, 0), decode(str(path), Limits(exif=True))), path.name
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["files", "path", "bytes", "tar", "mixed"])
 @pytest.mark.parametrize("pipeline", [CUT, RESIZED], ids=["crop", "resized"])

@@ -62,7 +62,7 @@ def packets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-@pytest.mark.part("name")
+@pytest.mark.part("name", of=4)
 @pytest.mark.parametrize("name", [*KINDS, *COPIES])
 def test_every_frame_alone_and_any_together(videos: dict[str, Path], name: str) -> None:
     entry, want = entry_of(videos, name)

@@ -89,6 +89,7 @@ def _changed_once(low: Coded, high: Coded, repeats: Callable[[int], bool]) -> Co
     return low + Coded(high.extradata, packets, high.keys, high.entry)
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.parametrize("suffix", ["mkv", "flv", "mp4"])
 def test_sets_that_change_once(tmp_path: Path, folder: Path, suffix: str, low: Coded, high: Coded) -> None:
     once = _changed_once(low, high, lambda k: k == 0)

@@ -68,6 +68,7 @@ def old(path: Path) -> Path:
 
 
 class TestFrames:
+    @pytest.mark.part(of=4)
     @pytest.mark.parametrize("name", [*KINDS, *COPIES])
     def test_frames_are_those_of_a_loop(self, videos: dict[str, Path], name: str) -> None:
         path = existing(videos, name)
@@ -164,6 +165,7 @@ class TestFrames:
 
 
 class TestTruncated:
+    @pytest.mark.part(of=3)
     @pytest.mark.parametrize(
         "name", ["bframes.mkv", "faststart.mp4", "fragmented.mp4", "mjpeg.avi", "vp9.webm", "h264.ts"]
     )

@@ -59,7 +59,7 @@ def all_equal(entry: VideoEntry, want: U8, how: Shortcuts, alone: slice) -> None
         assert (out == want[frames]).all(), frames
 
 
-@pytest.mark.part("name")
+@pytest.mark.part("name", of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *COPIES])
 def test_every_kind_with_each_shortcut_on_and_off(videos: dict[str, Path], name: str) -> None:
@@ -318,6 +318,7 @@ class TestOneScaler:
 class TestDamaged:
     """Stretches that are damaged are named and not delivered; the others are as they were."""
 
+    @pytest.mark.part(of=4)
     @pytest.mark.parametrize("name", ["bframes.mp4", "open.mkv", "hevc.mkv", "vp9.webm", "ffv1.mkv", "mpeg4.mp4"])
     @pytest.mark.parametrize("way", ["all", "none", "all but unreferenced", "all but drained"])
     def test_of_a_file_that_broke_after_it_was_indexed(

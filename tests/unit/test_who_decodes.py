@@ -102,6 +102,7 @@ def test_dali_is_given_plain_jpeg_files_and_nothing_else(kind: str, fed: list[Lo
     assert given == safe_names(PICTURES) and len(given) > 5
 
 
+@pytest.mark.part(of=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["files", "path", "bytes"])
 @pytest.mark.parametrize("pipeline", [CROP, WHOLE, T.Compose([T.Resize((30, 30)), T.PILToTensor()])], ids=str)
