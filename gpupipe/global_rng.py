@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,15 +28,25 @@ os.register_at_fork(after_in_child=_in_forked_child)
 def lent(device: torch.device | None = None) -> Iterator[None]:
     """Restore the generators afterwards, including that of the GPU ``device``."""
     with _one_at_a_time:
-        generators = _of_torch(device)
-        states = random.getstate(), np.random.get_state(), [g.get_state() for g in generators]  # noqa: NPY002
+        restore = rewind(device)
         try:
             yield
         finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])  # noqa: NPY002
-            for generator, state in zip(generators, states[2], strict=True):
-                generator.set_state(state)
+            restore()
+
+
+def rewind(device: torch.device | None = None) -> Callable[[], None]:
+    """Return a function that sets the generators to their present states."""
+    generators = _of_torch(device)
+    states = random.getstate(), np.random.get_state(), [g.get_state() for g in generators]  # noqa: NPY002
+
+    def restore() -> None:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        for generator, state in zip(generators, states[2], strict=True):
+            generator.set_state(state)
+
+    return restore
 
 
 def seed_all(seed: int, device: torch.device | None = None) -> None:

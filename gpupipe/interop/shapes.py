@@ -27,6 +27,7 @@ from ..datasets.sample_form import (
     rebuilt,
     with_values,
 )
+from ..global_rng import rewind
 from ..reasons import Reason
 from ..transforms.chosen import Chosen
 from ..transforms.compose import Compose
@@ -384,13 +385,15 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = Tr
     with unread(), running(run), recording_calls() if calls else nullcontext():
         sample, is_whole = None, False
         if arrays:
+            restore = rewind()
             with suppress(Exception), unread_arrays() as made:
                 sample = ds[index]
                 used = [array.made for array in run.arrays]
                 is_whole = all(one in used and not one.looked for one in made) and not any(
                     type(part) is ComputedArray for part in leaves(sample)
                 )
-            if not is_whole:
+            if not is_whole:  # the same draws, or code that looks only after a rare draw would hardly ever do so
+                restore()
                 run.restart()
         if not is_whole:
             sample = ds[index]

@@ -293,6 +293,34 @@ def test_functions_that_seldom_do_something_are_called(engine: Any, numbered: Pa
     assert inverted(images(OnlyLarge()), plain) == [SIZES[i % len(SIZES)][1] > 75 for i in range(N)]
 
 
+class ErasesInArrays(Photos):
+    """It seldom writes to an array of the image, after a draw."""
+
+    share = 0.1
+
+    def __getitem__(self, i: int) -> Any:
+        pixels, draw = np.array(self.opened(i)), random.random()
+        if draw < self.share:
+            pixels[:8] = 0
+        return self.transform(pixels), draw
+
+
+class LeavesArrays(ErasesInArrays):
+    share = 0.0
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_code_that_seldom_looks_at_an_array_does_so_as_often_as_it_draws(engine: Any, numbered: Path) -> None:
+    def draws(kind: type[Photos]) -> Any:
+        with DataLoader(
+            kind(numbered, tvt.Compose([tvt.ToPILImage(), EVAL])), N, seed=1, engine=engine, device="cpu"
+        ) as loader:
+            return torch.stack([next(iter(loader))[1] for _ in range(6)])
+
+    found = draws(ErasesInArrays)
+    assert torch.equal(found, draws(LeavesArrays)) and (found < 0.1).any()
+
+
 @pytest.mark.parametrize("engine", ["dali", "torch"])
 def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered: Path) -> None:
     end = [tvt.Resize((32, 32)), tvt.ToTensor()]

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import io
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,24 @@ class StatisticsOfArray(Pictures):
     def __getitem__(self, i: int) -> Any:
         pixels = np.asarray(self.open(i))
         return self.transform(Image.fromarray(pixels)), float(pixels[..., 2].mean()), pixels.shape
+
+
+@case()
+def seldom_writes_to_an_array(Loader: Any, root: Path, **arguments: Any) -> bool:
+    """In a tenth of the samples, as code that adds noise or a cutout does."""
+    loader = Loader(ErasesInArrays(root), batch_size=8, **arguments)
+    return sum(int(erased.sum()) for _ in range(12) for _, erased in loader) > 12
+
+
+class ErasesInArrays(Pictures):
+    def __init__(self, root: Path):
+        super().__init__(root, T.Compose([T.ToPILImage(), EVAL]))
+
+    def __getitem__(self, i: int) -> Any:
+        pixels, erases = np.array(self.open(i)), random.random() < 0.1
+        if erases:
+            pixels[:8] = 0
+        return self.transform(pixels), erases
 
 
 @case()
