@@ -59,3 +59,61 @@ def temporal_segments(args: Args, DataLoader: Any) -> Epochs:
     for _ in range(args.epochs):
         yield loader
     yield DataLoader(Segments(args.data, "frames.txt", 3, center, True), batch_size=4, shuffle=False)
+
+
+class KeptCrop(transforms.RandomResizedCrop):
+    """Draws again only when it is told to."""
+
+    window: Any = None
+
+    def randomize_parameters(self) -> None:
+        self.window = None
+
+    def __call__(self, img: Any) -> Any:
+        self.window = self.window or self.get_params(img, self.scale, self.ratio)
+        return F.resized_crop(img, *self.window, self.size, self.interpolation)
+
+
+class KeptFlip:
+    def __init__(self) -> None:
+        self.randomize_parameters()
+
+    def randomize_parameters(self) -> None:
+        self.drawn = random.random()
+
+    def __call__(self, img: Any) -> Any:
+        return F.hflip(img) if self.drawn < 0.5 else img
+
+
+class Frames(Dataset[Any]):
+    """A range of frames, whose transforms keep their numbers for a clip."""
+
+    def __init__(self, root: Any, list_file: str, duration: int, spatial_transform: Any):
+        self.root, self.duration, self.spatial_transform = root, duration, spatial_transform
+        with open(os.path.join(root, list_file)) as file:
+            self.data = [line.split() for line in file]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        name, n_frames, label = self.data[index]
+        begin = random.randint(1, int(n_frames) - self.duration + 1)
+        for transform in self.spatial_transform.transforms:
+            if hasattr(transform, "randomize_parameters"):
+                transform.randomize_parameters()
+        clip = []
+        for i in range(begin, begin + self.duration):
+            with open(os.path.join(self.root, "frames", name, f"img_{i:05d}.jpg"), "rb") as file:
+                clip.append(self.spatial_transform(Image.open(file).convert("RGB")))
+        return torch.stack(clip).permute(1, 0, 2, 3), int(label)
+
+
+@script(engine="torch", because=("spatial_transform", "changes-itself"))
+def kept_draws(args: Args, DataLoader: Any) -> Epochs:
+    """kenshohara/3D-ResNets-PyTorch: transforms that keep their numbers until they are told to draw again."""
+    pipeline = transforms.Compose([KeptCrop(32, (0.25, 1.0)), KeptFlip(), transforms.ToTensor(), normalize])
+    dataset = Frames(args.data, "frames.txt", 4, pipeline)
+    loader = DataLoader(dataset, batch_size=3, shuffle=True, num_workers=args.workers, pin_memory=True)
+    for _ in range(args.epochs):
+        yield loader
