@@ -65,7 +65,7 @@ def recipes(result: dict[str, Any]) -> str:
     s = result["settings"]
     text = (
         f"**Whole recipes**, images/s: batch size {s['batch_size']}, {s['workers']} threads or workers "
-        f"({machine(result)}). SimCLR counts images read; each becomes two views.\n\n"
+        f"({machine(result)}). SimCLR and DINO count images read; each becomes two and ten views.\n\n"
     )
     return text + table(["recipe", *names, "DALI / torchvision", "reference / torchvision"], rows)
 

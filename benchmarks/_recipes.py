@@ -13,7 +13,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def ours(recipe: str, size: int, **options: Any) -> Any:
     """The pipeline; ``options`` are dtype and memory_format."""
     from gpupipe import transforms as T
-    from gpupipe.pipelines import imagenet, simclr
+    from gpupipe.pipelines import dino, imagenet, simclr
 
     if recipe == "RandAugment":
         return T.Compose(
@@ -24,19 +24,20 @@ def ours(recipe: str, size: int, **options: Any) -> Any:
         "train_light": imagenet.train_light,
         "train_strong": imagenet.train_strong,
         "SimCLR": simclr.train,
+        "DINO": dino.train,
         "val": imagenet.val,
     }
     return makers[recipe](size, **options)
 
 
-class TwoViews:
-    """SimCLR's pair of one picture."""
+class SeveralViews:
+    """Views of one picture, each by a transform of its own."""
 
-    def __init__(self, transform: Callable[[Any], Any]):
-        self.transform = transform
+    def __init__(self, *transforms: Callable[[Any], Any]):
+        self.transforms = transforms
 
-    def __call__(self, image: Any) -> tuple[Any, Any]:
-        return self.transform(image), self.transform(image)
+    def __call__(self, image: Any) -> tuple[Any, ...]:
+        return tuple(transform(image) for transform in self.transforms)
 
 
 def torchvisions(recipe: str, size: int) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any] | None]:
@@ -58,11 +59,38 @@ def torchvisions(recipe: str, size: int) -> tuple[Callable[[Any], Any], Callable
         mix = V.RandomChoice([V.MixUp(alpha=0.2, num_classes=1000), V.CutMix(alpha=1.0, num_classes=1000)])
         steps = [*first, V.TrivialAugmentWide(interpolation=V.InterpolationMode.BILINEAR), *last, V.RandomErasing(0.1)]
         return V.Compose(steps), mix
+    if recipe == "DINO":
+        return _dino(size, last), None
     assert recipe == "SimCLR"
     jitter = V.RandomApply([V.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8)
     kernel = size // 10 // 2 * 2 + 1
     blur = V.RandomApply([V.GaussianBlur(kernel, (0.1, 2.0))], p=0.5)
-    return TwoViews(V.Compose([*first, jitter, V.RandomGrayscale(0.2), blur, *last])), None
+    view = V.Compose([*first, jitter, V.RandomGrayscale(0.2), blur, *last])
+    return SeveralViews(view, view), None
+
+
+def _dino(size: int, last: list[Any]) -> SeveralViews:
+    """DINO's ``DataAugmentationDINO``, with torchvision's blur as in ``gpupipe.pipelines.dino``.
+
+    Its own code blurs with Pillow, which ``benchmarks/handwritten.py`` measures.
+    """
+    from torchvision.transforms import v2 as V
+
+    def view(edge: int, scale: tuple[float, float], blur: float, solarize: float = 0.0) -> Any:
+        return V.Compose(
+            [
+                V.RandomResizedCrop(edge, scale=scale, interpolation=V.InterpolationMode.BICUBIC),
+                V.RandomHorizontalFlip(),
+                V.RandomApply([V.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+                V.RandomGrayscale(0.2),
+                V.RandomApply([V.GaussianBlur(23, (0.1, 2.0))], p=blur),
+                *([V.RandomSolarize(128, solarize)] if solarize else []),
+                *last,
+            ]
+        )
+
+    large = view(size, (0.4, 1.0), 1.0), view(size, (0.4, 1.0), 0.1, 0.2)
+    return SeveralViews(*large, *[view(96, (0.05, 0.4), 0.5)] * 8)
 
 
 def _float32() -> Any:

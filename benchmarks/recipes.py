@@ -3,10 +3,12 @@
 Prediction (two CPU cores), from CPU milliseconds per image: RandomResizedCrop and flip alone 2.6 times torch's
 DataLoader with torchvision, because most of the time left goes to decoding; with light color 2.4 times and with
 RandAugment 2.3 times, because colors on whole planes take a third of Pillow's time; with TrivialAugment, bilinear warps
-and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur.
+and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur; DINO 2.5
+times, because torchvision's blur has more to do in its views.
 
 Measured: each recipe by itself; its candidates take turns in one run, each in a process of its own, in steady state
-(see ``_candidates.py``), files in the page cache. SimCLR counts images read, of which each becomes two views.
+(see ``_candidates.py``), files in the page cache. SimCLR and DINO count images read, of which each becomes two and ten
+views.
 
     python benchmarks/recipes.py [FOLDER]     # writes results/recipes_<cpu|gpu>.json
 """
@@ -21,7 +23,7 @@ from _common import Table, describe_files, heading, photographs, result_name, sa
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
 
-RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR")
+RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR", "DINO")
 BASE = "torch DataLoader + torchvision"
 LOADERS = {"gpupipe, DALI engine": "gpupipe-dali", "gpupipe, reference engine": "gpupipe-torch", BASE: "torchvision"}
 
@@ -48,7 +50,7 @@ def measure(args: argparse.Namespace, paths: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    p = parser(__doc__, rounds=5, seconds=6.0, epoch=100_000)
+    p = parser(__doc__, rounds=5, seconds=6.0, epoch=20_000)  # the index of more takes half a minute to build
     p.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
     args = parsed(p)
     with photographs(args.folder, count=256, ram=args.device == "cuda") as paths:

@@ -80,7 +80,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
         form = forms.get(type(op))
         change = LEVEL_FORMS.get(type(op)) if form is None and getattr(op, "kind", None) == "pil" else None
         if change is not None:
-            levels = planes(image)[None].to(torch.float32, copy=True) if levels is None else levels.floor_()
+            levels = _levels(image) if levels is None else levels.floor_()
             levels = change(levels, op.take(slice(i, i + 1)))
             continue
         if levels is not None:
@@ -91,6 +91,11 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
             return tuple(views)  # type: ignore[arg-type]
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)
     return array(image) if levels is None else hwc(to_bytes(levels)[0])
+
+
+def _levels(image: Picture) -> Tensor:
+    """Return the bytes of an image in float32, [1, C, H, W], as a copy."""
+    return torch.from_numpy(planes(image).numpy()[None].astype(np.float32))
 
 
 def _as_batch(image: Picture, op: Op, i: int) -> Picture:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import as_strided
 from PIL import ImageFilter
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from ..transforms import ops
+from ..transforms.ops.op import Array
 from .device_random import normal, on
-from .picture import Picture, chw, hwc, pil, planes, to_bytes
+from .picture import Picture, array, chw, hwc, pil, to_bytes
 from .registry import batch_form, form
 
 
@@ -51,46 +54,76 @@ def _reflected(x: Tensor, kernel_size: tuple[int, int]) -> Tensor:
 @form(ops.Blur, exact=False)
 def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     """Compute :func:`blur` along one axis after the other: within one gray level, and a hundred times faster."""
-    x = chw(image)
-    whole = not x.is_floating_point()
-    values = _reflected(planes(image).to(torch.float32) if whole else x, op.kernel_size)
-    across, down = op.kernel_size
-    kernels = {n: _kernel(n, op.sigma[i : i + 1], torch.float32, torch.device("cpu"))[0] for n in {across, down}}
-    values = _filtered(_filtered(values, kernels[across], -1), kernels[down], -2)
-    return hwc(to_bytes(values.round_()) if whole else values)
+    pixels, kernel_size = array(image), op.kernel_size
+    if pixels.shape[1] <= kernel_size[0] // 2 or pixels.shape[0] <= kernel_size[1] // 2:
+        return blur(image, op, i)  # raises torch's error
+    # Rows of channels, [H, C, W]: both axes are then products of two matrices. Reordering bytes is faster than floats.
+    rows = np.ascontiguousarray(pixels.transpose(0, 2, 1))
+    # Scripts may allow torch to multiply float32 with fewer bits, which some CPUs do, but not float64.
+    dtype = torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
+    sigma, values = float(op.sigma[i]), torch.from_numpy(rows).to(dtype)
+    values = _filtered(_filtered(values, 2, kernel_size[0], sigma), 0, kernel_size[1], sigma)
+    filtered = to_bytes(values.round_()).numpy() if pixels.dtype == np.uint8 else values.numpy().astype(pixels.dtype)
+    return filtered.transpose(0, 2, 1)
 
 
-_BLOCK = 32
-"""Results that a matrix computes at once: large blocks multiply more zeros, small ones read more values twice."""
-_FEW = 6
-"""A shorter kernel has so few weights that a pass over the image for each is faster than matrices."""
+def _filtered(x: Tensor, axis: int, size: int, sigma: float) -> Tensor:
+    """Filter [H, C, W] along its first or last axis, which is mirrored at its ends."""
+    kernel = _felt(size, sigma)
+    if len(kernel) <= 3:  # a pass over the image for each weight is faster than matrices
+        x = x.movedim(axis, 0)
+        middle, *sides = kernel[len(kernel) // 2 :].tolist()
+        made: Tensor = x * middle
+        for weight in sides:
+            made[1:].add_(x[:-1], alpha=weight)
+            made[:-1].add_(x[1:], alpha=weight)
+            made[0].add_(x[1], alpha=weight)
+            made[-1].add_(x[-2], alpha=weight)
+        return made.movedim(0, axis)
+    made = torch.empty_like(x)
+    rows, results = (x.flatten(0, 1).T, made.flatten(0, 1).T) if axis == 2 else (x.flatten(1), made.flatten(1))
+    for start, stop, first, weights in _bands(x.shape[axis], size, sigma, x.dtype):
+        torch.mm(weights, rows[first : first + weights.shape[1]], out=results[start:stop])
+    return made
 
 
-def _filtered(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Filter [C, H, W] along an axis with one kernel [size], only where it fits into the image."""
-    size = len(kernel)
-    count = x.shape[axis] - size + 1
-    kernel = kernel.masked_fill(kernel < 1e-30, 0.0)  # processors need a hundred times as long for subnormal numbers
-    if size < _FEW:
-        first, *others = kernel.tolist()
-        total: Tensor = x.narrow(axis, 0, count) * first
-        for k, weight in enumerate(others, 1):
-            total.add_(x.narrow(axis, k, count), alpha=weight)  # in one pass
-        return total
-    # The results of a block are a product with a band matrix, which has the kernel in each column, one row further down
-    # than in the column before. Blocks overlap, and all share the matrix.
-    blocks = -(-count // _BLOCK)
-    block = -(-count // blocks)
-    if missing := blocks * block - count:
-        x = pad(x, [0, missing] if axis == -1 else [0, 0, 0, missing])
-    band = torch.zeros((block + size - 1, block), device="cpu")
-    band.as_strided((block, size), (block + 1, block)).copy_(kernel)
-    parts, band = x.unfold(axis, block + size - 1, block), band.to(x.dtype)
-    if axis == -2:
-        return (band.T @ parts.transpose(-1, -2)).flatten(1, 2).narrow(1, 0, count)
-    rows = parts.permute(2, 0, 1, 3).flatten(1, 2)  # a view; matmul() of the parts themselves would copy them
-    made = torch.bmm(rows, band.expand(blocks, -1, -1))
-    return made.transpose(0, 1).reshape(*x.shape[:2], blocks * block).narrow(2, 0, count)
+def _felt(size: int, sigma: float) -> Array:
+    """Return the middle of a Gaussian kernel, without weights that are below the precision of float32."""
+    positions = np.arange(size) - (size - 1) / 2
+    weights = np.exp(-0.5 * (positions / sigma) ** 2)
+    weights /= weights.sum()
+    felt: Array = weights[weights > 1e-8]
+    return felt
+
+
+_BLOCK = 56
+"""Results along an axis that one product computes, at most: large blocks multiply more zeros, small ones need more
+calls."""
+
+
+@lru_cache(maxsize=16)  # both axes of a square image have the same ones, and all channels and frames of a clip
+def _bands(length: int, size: int, sigma: float, dtype: torch.dtype) -> list[tuple[int, int, int, Tensor]]:
+    """Return the products that filter an axis, which is mirrored at its ends.
+
+    Each is (first and last result, the first value that they read, weights [results, values]). The weights are a band
+    matrix, which has the kernel in each row, one column further right than in the row before.
+    """
+    kernel, bands = _felt(size, sigma), []
+    reach, blocks = len(kernel) // 2, -(-length // _BLOCK)
+    for k in range(blocks):
+        start, stop = length * k // blocks, length * (k + 1) // blocks
+        count, first, last = stop - start, max(start - reach, 0), min(stop + reach, length)
+        band = np.zeros((count, count + 2 * reach))
+        step = band.itemsize
+        as_strided(band, (count, len(kernel)), ((count + 2 * reach + 1) * step, step))[:] = kernel
+        before, after = first - (start - reach), stop + reach - last
+        inside = band[:, before : band.shape[1] - after]
+        if before:
+            inside[:, 1 : before + 1] += band[:, before - 1 :: -1]
+        if after:
+            inside[:, -after - 1 : -1] += band[:, : -after - 1 : -1]
+        bands.append((start, stop, first, torch.from_numpy(inside).to(dtype)))
+    return bands
 
 
 def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..transforms import ops
+from .arrays import values_of
 from .color import Factor, largest, number, pil_blend
 from .device_random import on
 from .picture import Picture, pil, to_bytes
@@ -24,7 +25,8 @@ def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
         inner = values[..., 1:-1, 1:-1]
         total = _sum_of_nine(values).add_(inner, alpha=4)
         # Thirteenths are never halves, so rounding is unambiguous.
-        pil_blend(inner, total.add_(6.5).div_(13).floor_(), number(op.factor, values))
+        less = total.add_(6.5).div_(13).floor_()
+        pil_blend(values_of(inner), values_of(less), number(op.factor, values))
     return values
 
 

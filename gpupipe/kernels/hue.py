@@ -2,22 +2,23 @@
 
 For tensors it is HSV arithmetic in float32. For PIL images it is Pillow's HSV in bytes, which converts RGB to HSV with
 one byte each, changes the hue byte, and converts HSV back to RGB (``Convert.c``: ``rgb2hsv_row``, ``hsv2rgb``). Here
-tables and whole planes do that in a third of Pillow's time: the order of the channels, the spread of their values and
-the distance from the highest to the middle one determine the hue byte, which determines how much of
-``value * saturation`` each channel lacks. All 2^24 triples agree with Pillow in both directions; a test checks a fifth
-of them.
+tables and whole planes do that in a sixth of Pillow's time: the order of the channels, the spread of their values and
+the distance from the highest to the middle one determine the hue byte. It determines which channel gets the value,
+which the lowest one, and the share of the value that the third gets. All 2^24 triples agree with Pillow in both
+directions; a test checks a fifth of them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..transforms import ops
+from .arrays import Values, cast, library, looked_up, values_of
 from .color import Factor, number
 from .device_random import on
 from .registry import batch_form
@@ -90,18 +91,26 @@ def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class _Tables(NamedTuple):
-    hue: Tensor
+    """Arrays or tensors of Pillow's functions of bytes. Indices are numbers whose digits are bytes."""
+
+    hue: Values
     """u8[8 * 65536]: the hue byte by (order, highest - lowest, highest - middle)."""
-    saturation: Tensor
-    """u8[65536]: the saturation byte by (highest - lowest, highest)."""
-    share: Tensor
-    """f32[3, 65536]: the share of the value that red, green and blue have, by (hue byte, saturation byte)."""
+    saturation_low: Values
+    """i16[65536]: the saturation byte, and below it the lowest channel after the change, by (highest - lowest,
+    highest)."""
+    share: Values
+    """f32[65536]: the share of the value that the middle channel has, by (hue byte, saturation byte)."""
+    sectors: Values
+    """u8[5, 1, 1, 1]: the lowest hue byte of each sixth of the circle but the first."""
 
 
 @lru_cache(maxsize=8)
 def _tables(device: torch.device) -> _Tables:
-    hue, saturation, share = _hue_table(), _saturation_table(), _share_table()
-    return _Tables(*(torch.from_numpy(table).to(device) for table in (hue.reshape(-1), saturation, share)))
+    saturation, share = _saturation_table(), _share_table()
+    low = _low(saturation, np.tile(np.arange(256, dtype=np.uint8), 256))
+    both = (saturation.astype(np.uint16) * 256 + low).view(np.int16)
+    made = (_hue_table().reshape(-1), both, share.reshape(-1), _starts())
+    return _Tables(*(values_of(torch.from_numpy(table).to(device)) for table in made))
 
 
 def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -132,20 +141,41 @@ def _saturation_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return (share.astype(np.float64) * 255.0).astype(np.uint8).reshape(-1)
 
 
-def _share_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """f32[3, 65536]: the share of the value that red, green and blue have, by (hue byte, saturation byte).
+def _parts() -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.float32]]]:
+    """Return the sixth of the circle for every hue byte, 0 to 5, and the position in it, 0 to 1.
+
+    Byte 255 is the end of the last sixth, which has the same colors as the beginning of the first.
+    """
+    sixths = np.arange(256) * 6.0 / 255.0
+    sector = np.minimum(np.floor(sixths).astype(np.int64), 5)
+    return sector, (sixths - sector).astype(np.float32)
+
+
+def _starts() -> np.ndarray[Any, np.dtype[np.uint8]]:
+    sector, _ = _parts()
+    return np.searchsorted(sector, np.arange(1, 6)).astype(np.uint8).reshape(5, 1, 1, 1)
+
+
+def _share_table() -> np.ndarray[Any, np.dtype[np.float32]]:
+    """f32[256, 256]: the share of the value that the middle channel has, by (hue byte, saturation byte).
 
     Pillow computes it and its product with the value in double precision. In single precision, no byte of the 2^24
     products is rounded differently.
     """
-    sixths = np.arange(256) * 6.0 / 255.0
-    sector = np.floor(sixths).astype(np.int64)
-    part = (sixths - sector).astype(np.float32)
-    ways = np.stack([np.zeros(256), np.ones(256), part, 1.0 - part]).astype(np.float32)  # value, low, falling, rising
-    lack = np.take_along_axis(ways, np.array(_SECTORS)[:, sector % 6], axis=0)  # how much of value * saturation
-    saturation = np.arange(256, dtype=np.float32) / np.float32(255)
-    less = (lack[:, :, None] * saturation).astype(np.float64)
-    return (1.0 - less).astype(np.float32).reshape(3, -1)
+    sector, part = _parts()
+    lack = np.where(sector % 2 == 1, part, 1.0 - part).astype(np.float32)  # it falls in every second sixth, else rises
+    return (1.0 - (lack[:, None] * _SATURATIONS).astype(np.float64)).astype(np.float32)
+
+
+def _low(saturation: Any, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Compute the lowest channel as Pillow does, from bytes of saturation and value."""
+    share = (1.0 - _SATURATIONS.astype(np.float64)).astype(np.float32)
+    low = share[saturation] * value.astype(np.float32) + np.float32(0.5)
+    found: np.ndarray[Any, np.dtype[np.uint8]] = low.astype(np.uint8)
+    return found
+
+
+_SATURATIONS = np.arange(256, dtype=np.float32) / np.float32(255)
 
 
 def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
@@ -158,33 +188,61 @@ def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
     Returns:
         u8[n, 3, H, W], a new tensor.
     """
-    hue, saturation, value = _hsv(x)
-    return _rgb(hue.add_(turn.view(-1, 1, 1)), saturation, value)
-
-
-def _hsv(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Convert u8[n, 3, H, W] to hue, saturation and value, u8[n, H, W] each."""
-    red, green, blue = x.contiguous().unbind(1)
-    value = torch.maximum(torch.maximum(red, green), blue)
-    lowest = torch.minimum(torch.minimum(red, green), blue)
-    orders = (red >= green).view(torch.uint8)
-    orders = orders.add_((green >= blue).view(torch.uint8), alpha=2).add_((red >= blue).view(torch.uint8), alpha=4)
-    below = value.add(value).add_(lowest).sub_(red).sub_(green).sub_(blue)  # modulo 256: highest - middle
-    spread = (value - lowest).to(torch.int32).mul_(256)
-    tables, highest = _tables(x.device), value.to(torch.int32)
-    index = (below.to(torch.int32).add_(spread).add_(orders.to(torch.int32), alpha=65536), spread.add_(highest))
-    hue, saturation = (
-        table.index_select(0, at.view(-1)).view_as(value)
-        for table, at in zip((tables.hue, tables.saturation), index, strict=True)
-    )
-    return hue, saturation, value
-
-
-def _rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """Convert hue, saturation and value, u8[n, H, W] each, to u8[n, 3, H, W]."""
-    index = hue.to(torch.int32).mul_(256).add_(saturation.to(torch.int32)).view(-1)
-    high = value.to(torch.float32)
-    out = torch.empty((len(hue), 3, *hue.shape[1:]), dtype=torch.uint8, device=hue.device)
-    for c, share in enumerate(_tables(hue.device).share):
-        out[:, c] = share.index_select(0, index).view_as(high).mul_(high).add_(0.5)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    hue, saturation, low, value = _hsv(values_of(x.contiguous()), _tables(x.device))
+    hue += values_of(turn).reshape(-1, 1, 1)
+    _put_rgb(hue, saturation, low, value, _tables(x.device), values_of(out))
     return out
+
+
+def _hsv(x: Values, tables: _Tables) -> tuple[Values, Values, Values, Values]:
+    """Convert u8[n, 3, H, W] to hue, saturation, the lowest channel after a change of hue, and value, u8[n, H, W]
+    each."""
+    lib = library(x)
+    red, green, blue = x[:, 0], x[:, 1], x[:, 2]
+    higher, lower = lib.maximum(red, green), lib.minimum(red, green)
+    value, lowest = lib.maximum(higher, blue), lib.minimum(lower, blue)
+    middle = lib.maximum(lower, lib.minimum(higher, blue))
+    orders = (red >= blue).view(lib.uint8)
+    for pair in (green >= blue, red >= green):
+        orders = orders + orders + pair.view(lib.uint8)
+    spread = value - lowest
+    hue = looked_up(tables.hue, _index(orders, spread, value - middle))
+    both = looked_up(tables.saturation_low, _index(spread, value))
+    return hue, cast(both >> 8, "uint8"), cast(both, "uint8"), value
+
+
+def _put_rgb(hue: Values, saturation: Values, low: Values, value: Values, tables: _Tables, out: Values) -> None:
+    """Convert the results of :func:`_hsv` to u8[n, 3, H, W], and write it to ``out``.
+
+    In each sixth of the circle one channel is the value, one is the lowest, and one is between them:
+
+    ====== ====== ====== ====== ====== ====== ======
+    red    value  middle low    low    middle value
+    green  middle value  value  middle low    low
+    blue   low    low    middle value  value  middle
+    ====== ====== ====== ====== ====== ====== ======
+    """
+    lib = library(hue)
+    share = looked_up(tables.share, _index(hue, saturation))
+    share *= cast(value, "float32")
+    share += 0.5
+    middle = cast(share, "uint8")
+    # All bits of ``from_k`` are set where the hue is in sixth k or a later one, so (from_1 ^ from_3) selects two of
+    # them. Exclusive or changes the bits in which two channels differ.
+    from_1, from_2, from_3, from_4, from_5 = -(hue >= tables.sectors).view(lib.uint8)
+    one_to_four, one_to_two, three_to_four = from_1 ^ from_5, from_1 ^ from_3, from_3 ^ from_5
+    high, between = low ^ value, low ^ middle
+    out[:, 0] = value ^ (high & one_to_four) ^ (between & (from_2 ^ from_4 ^ one_to_four))
+    out[:, 1] = middle ^ (high & one_to_two) ^ (between & (one_to_two ^ from_4))
+    out[:, 2] = low ^ (high & three_to_four) ^ (between & (from_2 ^ three_to_four))
+
+
+def _index(*digits: Values) -> Values:
+    """Return the number whose digits are bytes, the most significant one first."""
+    short = len(digits) == 2 and isinstance(digits[0], np.ndarray)  # torch cannot compute with uint16
+    index = cast(digits[0], "uint16" if short else "int32")
+    for digit in digits[1:]:
+        index *= 256
+        index += digit
+    return index

@@ -15,9 +15,8 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
-from gpupipe.kernels import BATCH_FORMS
+from gpupipe.kernels import BATCH_FORMS, color, enhance, hue
 from gpupipe.kernels.apply import apply_batch, apply_sample
-from gpupipe.kernels.hue import _hsv, _rgb, pil_hue
 from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
@@ -119,6 +118,22 @@ def test_pil_images(name: str, gray: bool) -> None:
         equal(apply_batch(as_tensor(image)[None].contiguous(), (op,))[0], want, k)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_tensors_take_the_place_of_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the same code computes with tensors."""
+    make, _ = CASES[name]
+    x = torch.stack([as_tensor(photograph(40, 50, i)) for i in range(3)])
+    for op in (make("pil", 3), O.Gray(on(3), kind="pil")):
+        at_once: Any = BATCH_FORMS[type(op)].__wrapped__  # type: ignore[attr-defined]
+        want = at_once(x.clone(), op)
+        with monkeypatch.context() as patch:
+            hue._tables.cache_clear()
+            for module in (color, enhance, hue):
+                patch.setattr(module, "values_of", lambda x: x)
+            equal(at_once(x.clone(), op), want, name)
+        hue._tables.cache_clear()
+
+
 @pytest.mark.parametrize("gray", [False, True], ids=["rgb", "gray"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32], ids=["uint8", "float32"])
 @pytest.mark.parametrize("name", CASES)
@@ -180,19 +195,30 @@ def cubes() -> Iterator[Any]:
 
 
 def test_hsv_is_pillows() -> None:
+    tables = hue._tables(torch.device("cpu"))
     for cube in cubes():
-        planes = as_tensor(cube)[None]
+        planes = as_tensor(cube)[None].contiguous().numpy()
+        byte, saturation, _, value = hue._hsv(planes, tables)
         want = np.asarray(Image.fromarray(cube).convert("HSV"))
-        assert np.array_equal(torch.stack(_hsv(planes), -1)[0].numpy(), want)
+        assert np.array_equal(np.stack([byte, saturation, value], -1)[0], want)
         hsv = Image.merge("HSV", Image.fromarray(cube).split())
-        assert np.array_equal(_rgb(*planes.unbind(1))[0].permute(1, 2, 0).numpy(), np.asarray(hsv.convert("RGB")))
+        want, got = np.asarray(hsv.convert("RGB")), np.empty_like(planes)
+        hue._put_rgb(planes[:, 0], planes[:, 1], want.min(-1)[None], planes[:, 2], tables, got)
+        assert np.array_equal(got[0].transpose(1, 2, 0), want)
+
+
+def test_hue_that_does_not_turn() -> None:
+    """Bytes of HSV do not hold all colors, so they change; the lowest channel is looked up by those of RGB."""
+    for cube in cubes():
+        got = hue.pil_hue(as_tensor(cube)[None], torch.zeros(1, dtype=torch.uint8))
+        equal(got[0], Image.fromarray(cube).convert("HSV").convert("RGB"), cube[0, 0, 0])
 
 
 def test_every_turn_of_hue_on_a_batch() -> None:
     image = Image.fromarray(photograph(40, 30, 2))
     factors = np.linspace(-0.5, 0.5, 511)
     turn = torch.from_numpy((factors * 255).astype(np.int32).astype(np.uint8))
-    got = pil_hue(as_tensor(image).expand(511, -1, -1, -1), turn)
+    got = hue.pil_hue(as_tensor(image).expand(511, -1, -1, -1), turn)
     for row, factor in zip(got, factors, strict=True):
         equal(row, F.adjust_hue(image, float(factor)), factor)
 

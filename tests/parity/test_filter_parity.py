@@ -17,6 +17,7 @@ from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels import BATCH_FORMS, FORMS
 from gpupipe.kernels.device_random import normal
 from gpupipe.kernels.picture import array
+from gpupipe.kernels.registry import FAST_FORMS
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
@@ -46,6 +47,31 @@ def test_blur(kind: str, kernel_size: tuple[int, int]) -> None:
         assert torch.equal(got, want), (i, (got.float() - want.float()).abs().max())
         batch = (F.pil_to_tensor(image) if kind == "pil" else image)[None].clone()
         assert torch.equal(BATCH_FORMS[Blur](batch, op.take(slice(i, i + 1)))[0], want)
+
+
+@pytest.mark.parametrize("precision", ["highest", "medium"])
+@pytest.mark.parametrize("kernel_size", [(3, 3), (5, 9), (23, 23), (23, 3), (1, 5)])
+def test_blur_along_axes(kernel_size: tuple[int, int], precision: str) -> None:
+    """Images that are hardly larger than half of the kernel, several products along an axis, and kernels of which
+    nothing is left but one weight or three."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        for i, (h, w) in enumerate([*SIZES, (12, 12), (13, 200), (224, 57)]):
+            for sigma in (0.1, 0.3, 1.0, 2.0, 7.0):
+                op = Blur(ALL[:1], np.array([sigma]), kernel_size=kernel_size)
+                pixels = photograph(h, w, i)
+                for image, most in (
+                    (pixels, 1),
+                    (pixels[:, :, :1].copy(), 1),
+                    ((pixels / 255).astype(np.float32), 2e-6),
+                ):
+                    want, got = (array(forms[Blur](image, op, 0)) for forms in (FORMS, FAST_FORMS))
+                    apart = np.abs(want.astype(np.float64) - got)
+                    assert got.shape == want.shape and got.dtype == want.dtype and apart.max() <= most
+                    assert most < 1 or (apart > 0).mean() < 0.002, (h, w, sigma, (apart > 0).mean())
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_blur_of_a_batch_at_once_is_that_of_its_images() -> None:
