@@ -62,7 +62,7 @@ def found() -> dict[str, set[str]]:
                 texts[name].add(shown(text))
             elif name in REASONS and len(call.args) > REASONS[name]:
                 code = call.args[REASONS[name]]
-                if isinstance(code, ast.Constant):
+                if isinstance(code, ast.Constant) and isinstance(code.value, str):
                     at = template(call.args[REASONS[name] - 1])
                     texts[f"[{code.value}]"].add(shown(at or text))
     return texts
