@@ -35,8 +35,8 @@ def formats() -> dict[str, type[Format]]:
     """Return the classes of all formats of encoded images, by lower-case name."""
     found = {}
     for key, module in _MODULES.items():
-        for kind in vars(import_module(f"{_FOLDER}.{module}")).values():
-            if isinstance(kind, type) and issubclass(kind, Format) and kind.__name__.lower() == key:
+        for name, kind in vars(import_module(f"{_FOLDER}.{module}")).items():
+            if name.lower() == key and isinstance(kind, type) and issubclass(kind, Format):
                 found[key] = kind
     return found
 

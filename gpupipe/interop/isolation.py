@@ -22,7 +22,7 @@ from PIL import Image
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
-from .reach import variables_reached
+from .reach import own_generator, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
@@ -73,6 +73,8 @@ class Copy:
     def copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
+        if (generator := own_generator(value)) is not None:
+            return getattr(self.copied(generator), value.__name__)
         if isinstance(value, _SHARED) or _is_shared(type(value)):
             return value
         if id(value) not in self._memo:
@@ -105,7 +107,7 @@ class Copy:
         self.met.append(value)
         cells = value.__closure__ or ()
         full = [cell for cell in cells if is_full(cell)]
-        if id(value) in self._memo or all(isinstance(cell.cell_contents, _SHARED) for cell in full):
+        if id(value) in self._memo or all(_is_constant(cell.cell_contents) for cell in full):
             known: FunctionType = self._memo.get(id(value), value)
             return known
         # The new function is memorized before its cells are filled, because a function may enclose itself.
@@ -151,6 +153,10 @@ class Copy:
         for name, part in own.items():
             other.__dict__[name] = self.copied(part)
         return other
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, _SHARED) and own_generator(value) is None
 
 
 def _is_shared(kind: type) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import random
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
+
+import numpy as np
+import torch
 
 from .code import codes_of, global_names, is_full, is_installed, own_classes
 from .marks import held, is_transform
@@ -25,6 +29,16 @@ _COMPARISONS = ("IS_OP", "COMPARE_OP", "CONTAINS_OP")
 _NO_IMAGES = {"bool", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range", "set", "str", "tuple"}
 """Classes that cannot be the class of an image."""
 _NO_VARIABLES = (type, FunctionType, BuiltinFunctionType, ModuleType, functools.partial)
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_GLOBAL = tuple(getattr(function, "__self__", None) for function in (random.random, np.random.get_state))
+"""Generators behind the functions of ``random`` and ``numpy.random``."""
+
+
+def own_generator(method: Any) -> Any:
+    """Return the random generator of a method such as ``random.Random(0).random``, which is a function in C; ``None``
+    for anything else, and for the generators of ``random`` and ``numpy.random`` themselves."""
+    owner = method.__self__ if isinstance(method, BuiltinFunctionType) else None
+    return owner if isinstance(owner, GENERATORS) and not any(owner is one for one in _GLOBAL) else None
 
 
 def reached(ds: Any) -> Iterator[CodeType]:
@@ -34,13 +48,14 @@ def reached(ds: Any) -> Iterator[CodeType]:
         yield from codes_of(function.__code__)
 
 
-def variables_reached(value: Any) -> Iterator[tuple[dict[str, Any], str]]:
+def variables_reached(of: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """Iterate over (module's variables, name) of each global variable that is named by the code of a dataset, a
     callable object or a function. Functions, classes and modules do not count."""
-    for function in _functions(value):
+    for function in _functions(of):
         names = {name for code in codes_of(function.__code__) for name in global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
-            if not isinstance(function.__globals__[name], _NO_VARIABLES):
+            value = function.__globals__[name]
+            if not isinstance(value, _NO_VARIABLES) or own_generator(value) is not None:
                 yield function.__globals__, name
 
 

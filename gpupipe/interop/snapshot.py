@@ -18,7 +18,7 @@ from PIL import ImageFile
 from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
 from .marks import held, is_transform
-from .reach import transforms_outside
+from .reach import GENERATORS, own_generator, transforms_outside
 from .replaced import replaced
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
@@ -31,7 +31,6 @@ _DEEP = 16
 _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Libraries whose objects record things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _COPIED = 1 << 24
 """Size in bytes above which only an array's identity and shape are compared. Such arrays hold pixels, which are read
 every time anyway."""
@@ -106,6 +105,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         yield from _inside([("", value.__self__)], value, depth, above)
         yield _reached(value)
+    elif (generator := own_generator(value)) is not None:
+        yield from _inside([("", generator)], value, depth, above)
     elif (leaf := _leaf(value)) is not None:
         yield from leaf
     elif isinstance(value, (list, tuple)):
@@ -138,7 +139,7 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
         return (value,)
     if isinstance(value, Dataset):
         return value, value.transform, len(value)
-    if isinstance(value, _GENERATORS):
+    if isinstance(value, GENERATORS):
         return value, _state_of(value)
     if isinstance(value, torch.Tensor):
         return value, None if value.is_inference() else value._version  # counts changes in place

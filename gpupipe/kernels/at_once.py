@@ -72,7 +72,8 @@ def _compiled() -> Callable[..., None]:
         return _put
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            for kind in (DeprecationWarning, FutureWarning):  # torch's releases differ
+                warnings.simplefilter("ignore", kind)
             compiled: Callable[..., None] = torch.jit.script(_put)
             return compiled
     except (AttributeError, OSError, RuntimeError):

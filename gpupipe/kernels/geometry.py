@@ -187,16 +187,22 @@ def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
-    return _interpolate(image, height, width, op.interpolation, antialias=True)
+    size, mode = (height, width), op.interpolation
+    made = torch.nn.functional.interpolate(nchw(image), size, mode=mode, align_corners=False, antialias=True)
+    return hwc(made[0])
 
 
 def resizes_by_torch(op: ops.Resize) -> bool:
     """Return whether :data:`FAST_FORMS` resize bytes with torch's antialiased function."""
-    antialias = op.kind == "pil" or (op.kind == "tensor" and op.antialias)
-    return antialias and op.interpolation in _FILTERS_OF_TORCH and _has_uint8_kernel(op.interpolation)
+    if op.interpolation not in _FILTERS_OF_TORCH:
+        return False
+    if op.kind == "pil":
+        return op.interpolation != "bilinear" or torch.backends.cpu.get_cpu_capability() in _VECTORS or _is_arm()
+    return op.kind == "tensor" and op.antialias and _resizes_bytes(op.interpolation)
 
 
 _FILTERS_OF_TORCH = ("bilinear", "bicubic")
+_VECTORS = ("AVX2", "AVX512")
 
 
 def _interpolate(image: Picture, height: int, width: int, mode: str, antialias: bool) -> Array:
@@ -209,7 +215,7 @@ def interpolate(x: Tensor, height: int, width: int, mode: str, antialias: bool) 
     nearest = mode in ("nearest", "nearest-exact")
     dtype = x.dtype
     on_cpu = x.device.type == "cpu"
-    native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or (on_cpu and _has_uint8_kernel(mode))))
+    native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or (on_cpu and _resizes_bytes(mode))))
     if not native:
         x = x.to(torch.float32)
     x = torch.nn.functional.interpolate(
@@ -233,11 +239,19 @@ def _by_opencv(image: Array, height: int, width: int, mode: str) -> Array:
 
 
 @lru_cache
-def _has_uint8_kernel(mode: str) -> bool:
-    if mode == "bilinear":
-        capability = torch.backends.cpu.get_cpu_capability()
-        return capability in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
-    return True
+def _resizes_bytes(mode: str) -> bool:
+    """Tell whether torchvision resizes bytes with torch's filters for bytes, rather than as floats. Its releases, which
+    belong to those of torch, differ in the processors on which they do."""
+    if mode != "bilinear":
+        return True
+    capability, release = torch.backends.cpu.get_cpu_capability(), tuple(map(int, torch.__version__.split(".")[:2]))
+    if _is_arm():
+        return release >= (2, 12)
+    return capability in _VECTORS and (capability == "AVX2" or release >= (2, 9))
+
+
+def _is_arm() -> bool:
+    return platform.machine() in ("aarch64", "arm64")
 
 
 @form(ops.Flip)

@@ -42,6 +42,8 @@ class Ceiling:
     """Steps of an epoch; ``None`` if unknown."""
     bottleneck: dict[str, Any] | None = None
     """What gpupipe's loader waits for; see :meth:`gpupipe.DataLoader.stats`."""
+    threads: int = 1
+    """Threads in which torch computes on the processor that it shares with the loader; 1 if it computes on a GPU."""
 
     @property
     def saves(self) -> float:
@@ -67,6 +69,8 @@ class Ceiling:
             waits = f"{self.bottleneck['stage']}: {self.bottleneck['next_step']}"
             if self.bottleneck["stage"] == "model":
                 waits = "no batch, but the loader takes the processor from it"
+                if self.threads > 1:  # they spin where they wait for one that has no processor
+                    waits += f"; torch computes in {self.threads} threads: try OMP_NUM_THREADS=1"
             rows.append(("the loop waits for", waits))
         return rows
 
@@ -178,6 +182,7 @@ class Replay:
             min(work / steps, real),
             length_of(loader),
             stats.get("bottleneck"),
+            _threads(),
         )
         self._done(self.found)
 
@@ -193,6 +198,11 @@ def _quiet(loader: TorchLoader[Any], batches: Any) -> None:
 def _copied(batch: Any) -> Any:
     """Return a batch with copies of its tensors, which a loop may write to."""
     return map_tensors(lambda tensor: tensor.clone(), batch)
+
+
+def _threads() -> int:
+    torch = sys.modules["torch"]
+    return 1 if torch.cuda.is_initialized() else int(torch.get_num_threads())
 
 
 def _synchronize() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -261,5 +262,6 @@ def test_a_ceiling_uses_batches_that_a_subclass_assigned() -> None:
 def test_a_loader_that_takes_the_processor_from_the_model_is_named() -> None:
     quick = {"stage": "model", "next_step": "make the model faster"}
     shares = Ceiling("train.py:1", True, 10, 0.4, 0.3, 1000, quick)
-    assert "takes the processor from it" in str(shares)
+    assert "takes the processor from it" in str(shares) and "OMP_NUM_THREADS" not in str(shares)
+    assert "torch computes in 4 threads: try OMP_NUM_THREADS=1" in str(replace(shares, threads=4))
     assert "waits for" not in str(Ceiling("train.py:1", True, 10, 0.4, 0.4, 1000, quick))

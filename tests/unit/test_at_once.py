@@ -79,7 +79,13 @@ def _without_source(function: Any) -> Any:
     raise OSError("could not get source code")
 
 
-WAYS = {"compiled": None, "without TorchScript": _gone, "without source": _without_source}
+def _deprecated(function: Any) -> Any:
+    warnings.warn("torch.jit.script is deprecated", FutureWarning, stacklevel=1)
+    return SCRIPT(function)
+
+
+SCRIPT = torch.jit.script
+WAYS = {"compiled": None, "deprecated": _deprecated, "without TorchScript": _gone, "without source": _without_source}
 
 
 @pytest.fixture(params=list(WAYS))

@@ -172,6 +172,8 @@ def test_targets_move_with_their_images() -> None:
         want = F.crop(targets[i]["boxes"], int(crop.top[i]), int(crop.left[i]), 24, 24)  # type: ignore[attr-defined]
         want = F.horizontal_flip(want) if flip.mask[i] else want  # type: ignore[attr-defined]
         assert torch.equal(target["boxes"], want) and target["boxes"].canvas_size == (24, 24) and target["labels"] == i
+    if not hasattr(tv_tensors, "KeyPoints"):  # torchvision before 0.23
+        return
     points = [tv_tensors.KeyPoints([[3.0, 4]], canvas_size=SIZE) for _ in range(B)]  # type: ignore[call-arg]
     images, moved = augment((x, points), v2.RandomHorizontalFlip(1.0), seed=0, step=0)
     assert torch.equal(images, x.flip(-1)) and all(torch.equal(point, F.horizontal_flip(points[0])) for point in moved)

@@ -245,6 +245,8 @@ class Slots:
 SETTINGS = {"p": 0.5}
 STATE = np.random.RandomState(0)
 their_rand = STATE.rand
+OWN = random.Random(0)
+their_random = OWN.random
 
 
 def prints(image: Any) -> Any:
@@ -296,7 +298,8 @@ CHANGE: dict[str, Any] = {
     "a list": Notes(),
     "a generator": OwnGenerator(random.Random(0)),
     "numpy's": OwnGenerator(np.random.default_rng(0)),
-    "a method of a generator": lambda image: image if their_rand() < 0.5 else ImageOps.invert(image),
+    "a method of numpy's": lambda image: image if their_rand() < 0.5 else ImageOps.invert(image),
+    "a method of a generator": lambda image: image if their_random() < 0.5 else ImageOps.invert(image),
 }
 UNKNOWN: dict[str, Any] = {
     "slots": Slots(),
@@ -336,6 +339,7 @@ def test_what_changes_itself_is_called_in_the_order_of_torch(name: str) -> None:
     with pytest.raises(TranslationError, match="changes itself") as e:
         translate_transform([CHANGE[name]])
     assert e.value.reasons[0].code == "changes-itself"
+    assert OWN.getstate() == random.Random(0).getstate()  # a trial draws from a copy
 
 
 @pytest.mark.parametrize(

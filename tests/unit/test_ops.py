@@ -169,6 +169,8 @@ def theirs(ours: T.Transform) -> Any:
     values = {name: getattr(ours, name) for name in inspect.signature(cls).parameters if hasattr(ours, name)}
     if "policy" in values:
         values["policy"] = v2.AutoAugmentPolicy(values["policy"])
+    if "interpolation" in values:  # only the newest torchvision takes texts
+        values["interpolation"] = v2.InterpolationMode(values["interpolation"])
     if "dtype" in values:
         values["dtype"] = getattr(torch, values["dtype"])
     return cls(**values)

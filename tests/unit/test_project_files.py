@@ -26,12 +26,16 @@ def test_the_citation_has_the_version_and_the_license() -> None:
 
 def test_ci_runs_every_promised_python_with_commands_of_the_makefile() -> None:
     jobs = load(".github/workflows/ci.yml")["jobs"]
-    tested = {it["python"] for it in jobs["test"]["strategy"]["matrix"]["include"]}
+    runs = jobs["test"]["strategy"]["matrix"]["include"]
+    tested = {it["python"] for it in runs}
     project = (ROOT / "pyproject.toml").read_text()
     promised = set(re.findall(r'Python :: (3\.\d+)"', project))
     assert tested == promised | {"3.14"} and 'requires-python = ">=3.10,<3.14"' in project
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "make " in step.get("run", "")]
-    assert [command.split()[1] for command in commands] == ["test", "docs"]
+    assert [command.split(" ")[1] for command in commands] == ["${{", "docs"]
+    assert [it["constraints"] for it in runs if it["run"] == "test"] == ["constraints.txt"]
+    assert {it["run"] for it in runs} <= set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text()))
+    assert all((ROOT / it["constraints"]).is_file() for it in runs)
 
 
 def test_the_oldest_versions_are_those_that_are_promised() -> None:
