@@ -3,8 +3,8 @@
 Prediction (two CPU cores), from CPU milliseconds per image: RandomResizedCrop and flip alone 2.6 times torch's
 DataLoader with torchvision, because most of the time left goes to decoding; with light color 2.4 times and with
 RandAugment 2.3 times, because colors on whole planes take a third of Pillow's time; with TrivialAugment, bilinear warps
-and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur; DINO 2.5
-times, because torchvision's blur has more to do in its views.
+and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 times, because of hue and blur; DINO 2.2
+times, because Pillow's blur, which it uses, is faster than torchvision's.
 
 Measured: each recipe by itself; its candidates take turns in one run, each in a process of its own, in steady state
 (see ``_candidates.py``), files in the page cache. SimCLR and DINO count images read, of which each becomes two and ten
