@@ -22,6 +22,7 @@ from PIL import Image
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
+from .marks import kept
 from .reach import own_generator, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
@@ -103,26 +104,27 @@ class Copy:
         return self._object(value)
 
     def _function(self, value: FunctionType) -> FunctionType:
-        """Return a function with copies of the variables that it encloses."""
+        """Return a function with copies of the variables that it encloses and of its default arguments."""
         self.met.append(value)
-        cells = value.__closure__ or ()
-        full = [cell for cell in cells if is_full(cell)]
-        if id(value) in self._memo or all(_is_constant(cell.cell_contents) for cell in full):
+        if id(value) in self._memo or _is_constant(value):
             known: FunctionType = self._memo.get(id(value), value)
             return known
+        cells = value.__closure__ or ()
+        full = [cell for cell in cells if is_full(cell)]
         # The new function is memorized before its cells are filled, because a function may enclose itself.
         others = {id(cell): CellType() for cell in full}
         made = FunctionType(
             value.__code__,
             value.__globals__,
             value.__name__,
-            value.__defaults__,
+            None,
             tuple(others.get(id(cell), cell) for cell in cells),
         )
         functools.update_wrapper(made, value)
         del made.__wrapped__  # type: ignore[attr-defined]
-        made.__kwdefaults__ = value.__kwdefaults__
         self._memo[id(value)] = made
+        made.__defaults__ = self.copied(value.__defaults__)
+        made.__kwdefaults__ = self.copied(value.__kwdefaults__)
         for cell in full:
             others[id(cell)].cell_contents = self.copied(cell.cell_contents)
         self.elements.append(made)
@@ -155,8 +157,11 @@ class Copy:
         return other
 
 
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, _SHARED) and own_generator(value) is None
+def _is_constant(value: Any, above: tuple[Any, ...] = ()) -> bool:
+    """Tell whether a value does not change when it is used. A function may enclose variables that do."""
+    if not isinstance(value, FunctionType):
+        return isinstance(value, _SHARED) and own_generator(value) is None
+    return value in above or all(_is_constant(part, (*above, value)) for part in kept(value))
 
 
 def _is_shared(kind: type) -> bool:

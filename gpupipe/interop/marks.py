@@ -73,8 +73,13 @@ def held(function: Any) -> Iterator[Any]:
         yield from held(function.func)
     elif isinstance(function, FunctionType):
         yield from (function.__globals__[name] for name in named(function))
-        yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        yield from (cell.cell_contents for cell in function.__closure__ or () if is_full(cell))
+        yield from kept(function)
+
+
+def kept(function: FunctionType) -> Iterator[Any]:
+    """Iterate over default arguments and enclosed variables."""
+    yield from (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    yield from (cell.cell_contents for cell in function.__closure__ or () if is_full(cell))
 
 
 def named(function: FunctionType) -> list[str]:

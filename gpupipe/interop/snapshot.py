@@ -17,7 +17,8 @@ from PIL import ImageFile
 
 from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
-from .marks import held, is_transform
+from .code import is_installed
+from .marks import held, is_transform, kept
 from .reach import GENERATORS, own_generator, transforms_outside
 from .replaced import replaced
 
@@ -27,6 +28,7 @@ _SIMPLE = (*_VALUES, PurePath)
 _PLAIN_TYPES = frozenset(_PLAIN)
 _SETTINGS = (list, tuple, Mapping, np.ndarray, Namespace, SimpleNamespace)
 """Settings that functions may read and that change as an epoch begins, such as the size of growing images."""
+_CHANGING = (*_SETTINGS, *GENERATORS, MethodType, partial)
 _DEEP = 16
 _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Libraries whose objects record things for themselves when they are read."""
@@ -98,8 +100,10 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         for part in held(value):
             yield part
-            if is_transform(part) or isinstance(part, _SETTINGS):
+            if is_transform(part) or isinstance(part, _CHANGING) or own_generator(part) is not None or _keeps(part):
                 yield from _inside([("", part)], value, depth, above)
+            elif isinstance(part, Iterator) and not _notes(part):
+                yield object()  # differs from all others: what an iterator is about to give cannot be seen
         yield _reached(value)
     elif isinstance(value, MethodType):
         yield value
@@ -128,14 +132,25 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
             yield _reached(value)
 
 
+def _keeps(part: Any) -> bool:
+    """Tell whether it is a function of the script that has variables or default arguments of its own."""
+    return (
+        isinstance(part, FunctionType) and any(True for _ in kept(part)) and not is_installed(part.__code__.co_filename)
+    )
+
+
 def _is_simple(item: Any) -> bool:
     """Tell whether comparing an item shows all changes, as with (path, label)."""
     return isinstance(item, _SIMPLE) or (type(item) is tuple and all(isinstance(part, _SIMPLE) for part in item))
 
 
+def _notes(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in _NOTING
+
+
 def _leaf(value: Any) -> tuple[Any, ...] | None:
     """Return everything that shows a change of an object that holds no other objects; ``None`` for other objects."""
-    if isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] in _NOTING:
+    if isinstance(value, _PLAIN) or _notes(value):
         return (value,)
     if isinstance(value, Dataset):
         return value, value.transform, len(value)

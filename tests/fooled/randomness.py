@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import get_worker_info
 from torchvision import transforms as T
 
@@ -209,6 +212,42 @@ class OwnRandomState(Pictures):
 
     def __getitem__(self, i: int) -> Any:
         return self.transform(self.open(i)), self.random.randint(1000)
+
+
+def turned_by(draw: Callable[[], float]) -> Callable[[Image.Image], Image.Image]:
+    return lambda image: image.rotate(360 * draw())
+
+
+@case()
+class GeneratorOfAnEnclosedFunction(Pictures):
+    """The draws of a script's own generators stay in torch's order, however deep a function encloses them."""
+
+    def __init__(self, root: Path):
+        generator = np.random.default_rng(3)
+        super().__init__(root, T.Compose([T.CenterCrop(20), turned_by(lambda: generator.random()), T.ToTensor()]))
+
+
+@case()
+class MethodOfAnEnclosedGenerator(Pictures):
+    def __init__(self, root: Path):
+        turned = turned_by(random.Random(3).random)
+        super().__init__(root, T.Compose([T.CenterCrop(20), turned, T.ToTensor()]))
+
+
+@case()
+class GeneratorAsADefaultArgument(Pictures):
+    def __init__(self, root: Path):
+        def turned(image: Image.Image, generator: Any = torch.Generator().manual_seed(3)) -> Image.Image:  # noqa: B008
+            return image.rotate(360 * torch.rand((), generator=generator).item())
+
+        super().__init__(root, T.Compose([T.CenterCrop(20), turned, T.ToTensor()]))
+
+
+@case()
+class EnclosedIterator(Pictures):
+    def __init__(self, root: Path):
+        turns = itertools.cycle([0.0, 0.25, 0.5])
+        super().__init__(root, T.Compose([T.CenterCrop(20), turned_by(lambda: next(turns)), T.ToTensor()]))
 
 
 @case()
