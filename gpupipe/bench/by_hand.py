@@ -72,6 +72,7 @@ def graph(
             image,
             dtype=types.FLOAT16 if dtype == "float16" else types.FLOAT,
             output_layout="HWC" if channels_last else "CHW",
+            # DALI normalizes bytes, so ToTensor's division by 255 is a part of mean and std.
             mean=[255 * m for m in normalize.mean],
             std=[255 * s for s in normalize.std],
             mirror=fn.random.coin_flip(probability=flip.p),

@@ -20,6 +20,7 @@ def by_pyav(path: str, start: int, count: int, stride: int) -> Tensor:
     last, found = start + (count - 1) * stride, list[Any]()
     with av.open(path) as container:
         stream = container.streams.video[0]
+        # FFmpeg needs no threads of its own: the loader's workers decode in parallel already.
         stream.thread_type = "NONE"
         rate, base, first = stream.average_rate, stream.time_base, stream.start_time or 0
         assert rate is not None and base is not None

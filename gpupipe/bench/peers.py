@@ -40,6 +40,7 @@ class Work:
         if not self.samples.whole_files:
             raise ConfigError("other loaders can be measured on files only")
         indices = self.samples.indices.tolist()
+        # Files are repeated to make epochs longer; open each only once.
         opened = {index: self.samples.dataset.fetch(index) for index in set(indices)}
         return [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
 

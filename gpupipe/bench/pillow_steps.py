@@ -28,6 +28,7 @@ class PillowSteps:
     """
 
     def __init__(self, pipeline: Compose):
+        # Fail here rather than in a worker.
         for transform in pipeline:
             _function(transform)
         self.pipeline = tuple(pipeline)
@@ -55,6 +56,7 @@ def drawn_window(t: RandomResizedCrop, width: int, height: int) -> tuple[int, in
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             return random.randint(0, width - w), random.randint(0, height - h), w, h
+    # torchvision's three cases in two lines: at most one of the limits applies.
     w = min(width, round(height * t.ratio[1]))
     h = min(height, round(width / t.ratio[0]))
     return (width - w) // 2, (height - h) // 2, w, h

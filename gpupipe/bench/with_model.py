@@ -103,6 +103,7 @@ class Training:
 
         def epoch() -> Iterator[Any]:
             if not kept:
+                # Some loaders overwrite the memory of a batch.
                 kept.append(map_tensors(lambda tensor: tensor.clone(), next(iter(start()))))
             while True:
                 self.step(kept[0])
@@ -114,12 +115,14 @@ class Training:
 def _loss(found: Any, target: Any) -> Tensor:
     if isinstance(found, Tensor) and found.ndim == 2 and isinstance(target, Tensor):
         if not target.is_floating_point():
+            # The model may have fewer classes than the dataset, which does not matter for speed.
             return nn.functional.cross_entropy(found, target.long() % found.shape[1])
         if target.shape == found.shape:
             return nn.functional.cross_entropy(found, target)
     if not isinstance(found, Tensor):
         found = next(iter(found.values() if isinstance(found, dict) else found))
     assert isinstance(found, Tensor)
+    # Only the time of a backward pass counts, so any loss will do.
     return found.float().square().mean()
 
 

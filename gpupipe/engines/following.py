@@ -93,6 +93,7 @@ class _FollowingRun(Run):
         except StopIteration:
             raise
         except BaseException:
+            # An error answers the oldest plan.
             for part in self._waiting.popleft() if self._waiting else ():
                 part.cancel()
             raise

@@ -88,6 +88,7 @@ class Workload:
         shape = [self.batch_size, pictures_per_sample(self.setup.dataset, self.setup.pipeline), *out.shape]
         if shape[1] == 1:
             del shape[1]
+        # An epoch may have fewer batches than the queues hold.
         count, item = min(count, -(-self.samples // self.batch_size)), _ITEMSIZE[out.dtype]
         formula = f"{' × '.join(f'{n:,}' for n in shape)} × {item} byte{'s' * (item > 1)} × {count} {of}"
         return [MemoryUse(what, place, math.prod(shape) * item * count, formula)]

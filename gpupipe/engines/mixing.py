@@ -76,6 +76,7 @@ def _blend(x: Tensor, op: Mixing, factor: float, inplace: bool = False) -> Tenso
     """Compute ``factor * x + (1 - factor) * partner``, rounded as in torchvision."""
     if not _by_rows(x):
         return _partner(x, op).mul_(1.0 - factor).add_(x.mul(factor))
+    # One scratch row for all images, because fresh memory costs more than the arithmetic.
     own, others, share = np.float32(factor), np.float32(1.0 - factor), np.empty_like(x[:1].numpy()[0])
 
     def row(made: F32, image: F32, partner: F32) -> None:

@@ -27,6 +27,7 @@ def setups_of(setup: Setup) -> list[Setup]:
     """Return the setup of each dataset of a mixture. They share the workers by their weights."""
     mixture = cast(Mixture, setup.dataset)
     weights = np.array(mixture.weights[0][1])
+    # Every part gets at least one worker, unless there are none at all.
     workers = np.maximum(np.round(setup.num_workers * weights / weights.sum()), 1).astype(int).tolist()
     return [
         replace(setup, dataset=part, pipeline=part.transform, num_workers=min(count, setup.num_workers))
@@ -162,6 +163,7 @@ class _Divided:
     def _shares(self, plan: Plan) -> list[_Share]:
         numbers, offsets = self._mixture.part_of(plan.indices), self._mixture.offsets
         found = []
+        # A part without rows in this batch gets no plan.
         for number in np.unique(numbers).tolist():
             dataset, rows = self._mixture.parts[number], np.flatnonzero(numbers == number)
             indices, keys = plan.indices[rows] - offsets[number], plan.keys[rows]
@@ -205,6 +207,7 @@ class _PartsRun(Run):
         if bad:
             raise SampleError(bad)
         if self._mixture.transform.mixing:
+            # Only mixing is taken from it. That depends on the size of the output, so any large input will do.
             any_size = np.full((len(plan), 2), 4096, np.int32)
             plan = replace(plan, mixing=resolve_plan(plan, self._mixture.transform, any_size).mixing)
         rows, keep = [share.rows for share in shares], [batch.keep for batch in batches if batch.keep is not None]
@@ -232,6 +235,7 @@ class _Join:
     def __call__(self, values: Sequence[Any]) -> Any:
         """Join tensors, lists, or tuples and dictionaries of these."""
         first = values[0]
+        # All rows came from one part, or there are no values.
         if len(values) == 1 or first is None:
             return first
         if isinstance(first, dict):

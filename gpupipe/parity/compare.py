@@ -184,6 +184,7 @@ class _View:
 
     def step(self, pipeline: Compose) -> Step:
         promises = [p for p in self._promises if p is not None]
+        # A batch without a promise leaves the whole view without one.
         promised = reduce(widest, promises) if len(promises) == len(self._promises) and promises else None
         kept = tuple(broken(promised, self.found)) if promised else ()
         return Step(self.name, pipeline, self.found, promised, kept, self.where)
@@ -205,6 +206,7 @@ class _View:
         self._promises.append(tolerance("dali/torch", ops, self.device))
         for i in range(len(plan)):
             row = slice(i, i + 1)
+            # The frames of a clip are pictures with the same numbers.
             own = repeat_rows([op.take(row) for op in ops], plan.pictures)
             a, b = (runner.dataset.medium.flatten(batch[row]) for batch in engines)
             one = difference(a, b, own, np.repeat(plan.sizes[row], plan.pictures, axis=0))
@@ -274,6 +276,7 @@ class _Runner:
         at_once = max(16 // pictures_per_sample(self.dataset, pipeline), 2)
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
+        # A bad sample ends a pass. The next one begins with the batch that failed, without that sample.
         while at < len(self.indices):
             subset = Subset(self.dataset, self.indices[at:], transform=pipeline)
             subset.form = form_of([*subset.columns], labeled=subset.labels is not None, return_dict=True)

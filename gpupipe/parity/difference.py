@@ -180,6 +180,7 @@ def _border(ops: Sequence[Op], i: int, size: tuple[int, int]) -> Mask | None:
     for op in ops:
         if isinstance(op, Crop):
             if mask is not None:
+                # New pixels outside the image are no border of a resize.
                 mask = _array(FORMS[Crop](mask, replace(op, fill=(0.0,)), i))
             size = int(op.height[i]), int(op.width[i])
         elif isinstance(op, Flip) and mask is not None:
@@ -187,6 +188,7 @@ def _border(ops: Sequence[Op], i: int, size: tuple[int, int]) -> Mask | None:
         elif isinstance(op, (Warp, Perspective, Elastic, Blur)):
             if mask is not None:
                 black = op if isinstance(op, Blur) else replace(op, fill=None)
+                # Whatever takes a part of its value from the border belongs to it.
                 mask = np.where(_array(FORMS[type(op)](mask, black, i)) > 0, 255, 0).astype(np.uint8)
                 mask = mask.reshape(*mask.shape[:2], 1)
             if isinstance(op, Warp) and op.mask[i]:
@@ -222,6 +224,7 @@ def _reach(have: int, want: int, op: Resize) -> int:
         support <= 1.0
     ):  # a triangle reaches half a pixel over the edge, where repeating and omitting the pixel are equal
         return 0
+    # This is the number of pixels k with (k + 0.5) * ratio < support.
     return min(max(math.ceil(support / ratio - 0.5), 0), want)
 
 

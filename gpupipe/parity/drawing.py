@@ -70,12 +70,14 @@ def with_targets(pixels: Pixels, targets: Targets) -> Pixels:
     draw, line = ImageDraw.Draw(image), max(1, round(max(image.size) / _CELL * 2))
     for number, (x0, y0, x1, y1) in enumerate(targets.boxes.tolist()):
         if x0 <= x1 and y0 <= y1:
+            # Pillow draws the last row and column too, and boxes end before them.
             draw.rectangle((x0, y0, x1 - 1 if x1 > x0 else x1, y1 - 1 if y1 > y0 else y1), None, _color(number), line)
     return np.asarray(image)
 
 
 def _color(number: int) -> tuple[int, int, int]:
     """Return a color that differs from those of neighboring numbers."""
+    # Multiples of the golden ratio spread evenly over the circle of hues.
     red, green, blue = colorsys.hsv_to_rgb(number * 0.618 % 1, 0.85, 1)
     return round(255 * red), round(255 * green), round(255 * blue)
 

@@ -94,6 +94,7 @@ def tolerance(pair: Pair, ops: Sequence[Op] | Compose, device: Device = "cpu") -
     if engine == "torch":
         return Tolerance(EQUAL, reason="the reference does what torchvision does") if device != "cuda" else None
     images = max((op.rows for op in ops), default=0) or 1
+    # Images that draw the same ops have the same promise.
     found = [_sum(keys, engine, device) for keys in dict.fromkeys((DECODE, *_keys(ops, i)) for i in range(images))]
     if any(t is None for t in found) or not found:
         return None
@@ -120,6 +121,7 @@ def _sum(keys: Sequence[str], engine: str, device: Device) -> Tolerance | None:
     for part in parts:
         if part is None:
             return None
+        # Once an op distinguishes the border, the bounds of all later ones do.
         if part.border is not None or border is not None:
             border = _after(border or interior, part.border or part.interior, part)
         interior = _after(interior, part.interior, part)
@@ -136,6 +138,7 @@ def _after(before: Bound, part: Bound, how: Tolerance) -> Bound:
     mean = min(255.0, before.mean * (how.gain if how.mean_gain is None else how.mean_gain) + part.mean)
     # Markov: the share of values above one is at most their mean.
     over = before.over_1 if part.max < 0.01 and how.gain == 1 else min(1.0, mean)
+    # Otherwise no value can be off by more than one.
     return Bound(largest, mean, over if largest > 1 else 0.0)
 
 

@@ -136,6 +136,7 @@ class BadSamples:
         if self.on_error == "skip":
             if ranks == 1 or not mask.all():
                 return indices[~mask], keys[~mask], int((~mask[:valid]).sum()), tuple(bad.values())
+            # The other ranks wait for this batch. Replacements fill it, and none of them counts.
             valid = 0
         rows = np.flatnonzero(mask)
         others = self._stand_ins(order, [stream(seed, epoch, "replace", at) for at in positions[rows].tolist()], window)
@@ -153,6 +154,7 @@ class BadSamples:
             if not len(found):
                 found = self._good(order, first + np.arange(count, dtype=np.int64))
             if not len(found):
+                # No sample of the batch is good, so the other keys would find none either: replace all at once.
                 others = self._good(order, _of_epoch(order, keys[0], first + count))
                 return np.resize(others, len(keys)) if len(others) else None
             chosen.append(found[0])

@@ -142,8 +142,10 @@ class Slices:
         if not self.has(step):
             raise IndexError(f"step {step} of {len(self)}")
         first, count = self.window(step).tolist()
+        # Only a full batch of given size may have unequal parts; a short last one is padded.
         own, share = part_of(count, self.shard, whole=count == self.given, strided=self.strided)
         mine = first + own.start + own.step * np.arange(share, dtype=np.int64)
+        # A rank that lacks samples reads on past the end, which wraps around to the front of the order.
         return mine % self.total if len(own) < share else mine, len(own), first + count
 
     def rest(self, start: int) -> Slices:
@@ -152,6 +154,7 @@ class Slices:
     @property
     def samples(self) -> int:
         last = len(self) - 1
+        # All batches but the last are as large as the first.
         return 0 if last < 0 else last * len(self.take(0)[0]) + len(self.take(last)[0])
 
     def delivered(self, step: int) -> int:
@@ -204,6 +207,7 @@ class StreamedSlices:
         return None
 
     def tail(self, step: int) -> int | None:
+        # Whether this batch is the last is known once the order was read up to the end of the next.
         return self._known(step + 1).tail(step)
 
 

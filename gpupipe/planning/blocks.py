@@ -64,6 +64,7 @@ def starts_of(sizes: I64, block_bytes: int, pages: Pages | None = None) -> I64:
     [0, 3, 4]
     """
     if pages is not None:
+        # A block has whole pages, so divide the pages as if each were a sample.
         firsts = np.flatnonzero(np.diff(pages.number, prepend=-1))
         return firsts[starts_of(np.add.reduceat(sizes, firsts), block_bytes)]
     # A sample belongs to the block in which its first byte lies, so it is never cut.

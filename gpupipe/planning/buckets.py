@@ -55,8 +55,10 @@ def laid_out(sizes: I64, batch: I64, home: int | None) -> Layout:
     starts = ends - sizes
     whole: list[tuple[int, int, int]] = []  # (first position, batches, bucket)
     short: list[tuple[int, int, int]] = []  # (first position, samples, bucket)
+    # The part of the line between `left` and `right` has no batches yet.
     left, right = 0, int(ends[-1])
     for bucket in range(len(sizes) if home is None else home):
+        # `left` may lie in an earlier bucket: what filled no batch there comes along.
         count = int(ends[bucket] - left) // int(batch[bucket])
         whole.append((left, count, bucket))
         left += count * int(batch[bucket])
@@ -64,6 +66,7 @@ def laid_out(sizes: I64, batch: I64, home: int | None) -> Layout:
             short.append((left, int(ends[bucket]) - left, bucket))
             left = int(ends[bucket])
     if home is not None:
+        # From the other end, what fills no batch goes to the bucket on the left.
         for bucket in range(len(sizes) - 1, home, -1):
             count = int(right - starts[bucket]) // int(batch[bucket])
             right -= count * int(batch[bucket])
@@ -74,6 +77,7 @@ def laid_out(sizes: I64, batch: I64, home: int | None) -> Layout:
         short.append((left, right - left, home))
     short = [found for found in short if found[1]]
     full = [(first + batch[bucket] * np.arange(count), bucket) for first, count, bucket in whole]
+    # Full batches come first, and short ones stay behind them in every epoch.
     first = np.concatenate([*(found for found, _ in full), np.array([found[0] for found in short], np.int64)])
     buckets = np.repeat([bucket for *_, bucket in (*whole, *short)], [*(n for _, n, _ in whole), *(1 for _ in short)])
     count_of = batch[buckets]
@@ -89,6 +93,7 @@ def in_turn(total: int, turns: Callable[[I64], I64], batch: I64) -> Layout:
         turns: returns the bucket i64[B] at any positions i64[B] of an endless sequence.
         batch: i64[K], samples in a global batch of each bucket.
     """
+    # So many batches reach the end of the line even if each has the smallest size.
     bucket = turns(np.arange(total // int(batch.min()) + 1))
     count = batch[bucket]
     ends = np.cumsum(count)
@@ -96,6 +101,7 @@ def in_turn(total: int, turns: Callable[[I64], I64], batch: I64) -> Layout:
     bucket, count, ends = bucket[:steps], count[:steps], ends[:steps]
     first = ends - count
     is_short = int(ends[-1]) > total
+    # The last batch has what is left of the line.
     count[-1] -= max(int(ends[-1]) - total, 0)
     return Layout(first, count, bucket, steps - is_short)
 
@@ -119,6 +125,7 @@ class Line:
     def at(self, positions: I64) -> tuple[I64, U64]:
         buckets = np.searchsorted(self._ends, positions, "right")
         sizes = self._members.sizes[buckets]
+        # The position within the bucket, positions - (ends - sizes), after a pass over it for every earlier epoch.
         numbers, _ = self._passes.at(buckets, positions - self._ends[buckets] + sizes * (self._epoch + 1))
         indices = self._members.index(buckets, numbers)
         return indices, indices.astype(np.uint64)
@@ -176,6 +183,7 @@ class Bucketed:
         layout = layout.without_short() if slices.drop_last else layout
         turn = np.arange(len(layout.first))
         if self.buckets.shuffled and layout.whole:
+            # The key contains the epoch already.
             key = stream(self._seed, self._epoch, "batches")
             turn[: layout.whole] = Shuffle(layout.whole, key, 0).at(turn[: layout.whole])[0]
         whole = slices.given is not None or self.buckets.batch is not None

@@ -22,6 +22,7 @@ class Members:
 
     def __init__(self, labels: npt.NDArray[np.integer[Any]]):
         self._sorted = np.argsort(labels, kind="stable")
+        # Any label but the first one, so that the first class begins at 0.
         starts = np.flatnonzero(np.diff(labels[self._sorted], prepend=labels[self._sorted[:1]] - 1))
         self._starts = starts
         self.sizes: I64 = np.diff(starts, append=len(labels))
@@ -50,6 +51,7 @@ class InTurn:
     def at(self, positions: I64) -> tuple[I64, U64]:
         place = positions + self._first
         classes, turns = self._classes.at(0, place)
+        # A class comes once in a pass over the classes, so that pass counts the uses of the class.
         numbers, passes = self._samples.at(classes, turns.astype(np.int64))
         indices = self._members.index(classes, numbers)
         return indices, keyed(indices, passes)
@@ -81,6 +83,7 @@ class ClassBlocks:
         turn, number = np.divmod(group, self._groups)
         slot, member = np.divmod(inside, self._k)
         count = len(self._members.sizes)
+        # Every pass has `count` places. Those after its last whole group are left out.
         classes, _ = self._classes.at(0, turn * count + number * self._p + slot)
         # A class comes at most once in a pass, so the number of the pass tells its runs apart.
         passes, run = np.divmod(turn, self._runs[classes])

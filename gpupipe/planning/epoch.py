@@ -32,6 +32,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
         out = view.sizes
+        # An output of known size needs no comparison.
         if len(out) and output.size is None and (out != out[0]).any():
             other = int(np.argmax((out != out[0]).any(axis=1)))
             raise PipelineError(
@@ -118,9 +119,11 @@ class EpochPlan:
         plan = Plan(
             self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand, batch_shape=shape
         )
+        # Only now, because bad samples may have been replaced.
         plan = with_boxes(self.dataset, self.pipeline, plan)
         frames = frames_of(self.dataset, self.pipeline, plan)
         plan = plan if frames is None else replace(plan, frames=frames)
+        # Without an index, sizes and therefore ops are known once samples are read.
         sizes = self.dataset.sizes
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])
 

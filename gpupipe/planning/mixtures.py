@@ -99,6 +99,7 @@ class Blend:
         """Return the source i64[B] of each position i64[B] of an epoch, and how many samples of that source came
         before it, in all epochs."""
         if self._restarts:
+            # Every epoch repeats the sequence of sources, but goes on with the passes over each of them.
             sources, earlier = self._spans[0].at(positions)
             return sources, earlier + epoch * self._spans[0].counts(self.length)[sources]
         places = positions + epoch * self.length
@@ -146,12 +147,14 @@ class Mixed:
 def _length(proportions: Proportions, sizes: I64, stop: Stop) -> int:
     """Return the samples of an epoch that ends when the first or the last source is exhausted."""
     shares = np.array(proportions.parts, np.float64) / proportions.period
+    # Every prefix is within one sample of the shares, so at this length every source is exhausted.
     low, high = 0, int((sizes / shares).max()) + proportions.period + 2
     fits = np.all if stop == "first" else np.any
     while high - low > 1:  # the longest prefix in which all sources, or any source, has samples left
         middle = (low + high) // 2
         inside = proportions.counts(middle) <= sizes if stop == "first" else proportions.counts(middle) < sizes
         low, high = (middle, high) if fits(inside) else (low, middle)
+    # The longest such prefix still lacks one sample of the last source.
     return low if stop == "first" else low + 1
 
 
@@ -178,6 +181,7 @@ def _period(parts: tuple[int, ...]) -> tuple[I64, I64]:
     """Return for each position of a period its source, and how many earlier positions have the same source."""
     k, period = len(parts), sum(parts)
     sources = np.empty(period, np.int64)
+    # The scale below would be 0.
     if k == 1:
         return np.zeros(period, np.int64), np.arange(period, dtype=np.int64)
     # All times are multiplied by 2k - 2, so that they are fractions of integers.

@@ -293,6 +293,7 @@ class Streamed:
             self._times_of_any.update(values)
             return before
         before = self._times[indices].astype(np.uint64)
+        # `+=` would count an index that is there twice only once.
         np.add.at(self._times, indices, 1)
         return before
 
@@ -305,6 +306,7 @@ class Streamed:
             self._ended = len(batch) < wanted
         new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
         indices, keys = new.at(np.arange(len(new), dtype=np.int64))
+        # Explicit has counted the repeats among these; add what came before them.
         keys += self._times_before(indices) << _OCCURRENCE_BIT
         done = 0
         while done < len(indices):

@@ -101,7 +101,9 @@ class Without:
 
     def at(self, positions: I64) -> tuple[I64, U64]:
         counted, keys = self._counted.at(positions)
+        # An excluded sample lies before this one if at most `counted` of the others lie before it.
         excluded_before = np.searchsorted(self._others_before, counted, "right")
+        # A key has the index in its low bits, and changes with it.
         return counted + excluded_before, keys + excluded_before.astype(np.uint64)
 
 
@@ -132,6 +134,7 @@ class Stretched:
         for k in np.unique(turn).tolist():
             mine = turn == k
             indices[mine], found = self._of(k).at(inside[mine])
+            # A sample of the first pass may come again in a later one.
             keys[mine] = found if k == 0 else mix64(found + mix64(np.array([k], np.uint64) * _PASS))
         return indices, keys
 

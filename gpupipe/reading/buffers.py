@@ -89,6 +89,7 @@ class BufferPool:
         buffer = self._returned()
         if buffer is None or buffer.numel() < nbytes:
             self.nbytes += nbytes - (0 if buffer is None else buffer.numel())
+            # Free the smaller one before a larger one is allocated.
             del buffer
             buffer = host_buffer(nbytes, pinned=self.pinned)
         lent = Borrowed(buffer)
@@ -105,6 +106,7 @@ class BufferPool:
 
     def close(self) -> None:
         """Free buffers that are not in use. The others are freed with their last reference."""
+        # Buffers in use return to the old deque, and are freed with it.
         self._free, self._lent = deque(), set()
         self.nbytes = 0
 
@@ -130,6 +132,7 @@ class BatchPool:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return a contiguous, uninitialized tensor on the CPU."""
         nbytes = math.prod(shape) * dtype.itemsize
+        # pop() is atomic, and a check before it would not be.
         try:
             buffer = self._idle.pop().buffer
         except IndexError:

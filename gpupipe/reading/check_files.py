@@ -44,6 +44,7 @@ class FileChecker:
         names = [path.tobytes() for path in paths]
         if not names:
             return [], []
+        # This thread checks the files until a batch shows that they are far away.
         if self._pool is None:
             began = time.perf_counter()
             found = self._look(names)
@@ -54,6 +55,7 @@ class FileChecker:
             parts = [names[at : at + size] for at in range(0, len(names), size)]
             found = [problem for part in self._pool.map(self._look, parts) for problem in part]
         problems = [(i, problem) for i, problem in enumerate(found) if isinstance(problem, Undecodable)]
+        # With a problem the batch is not made, so changed sizes do not matter.
         if problems or sizes is None:
             return problems, []
         then = sizes.tolist()

@@ -53,10 +53,12 @@ def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> 
         return Feed("pixels")
     _, codings = dataset.codings
     own = [not setup.all_pixels and decodes(coding) for coding in codings if coding.format]  # bad samples have none
+    # Beyond the last named coding lie unknown ones, which Pillow decodes.
     handed = scaled or not all(own) or len(codings) >= _CODES
     if handed and not any(own):
         return Feed("pixels")
     turned = bool((turns != 1).any())
+    # The engine opens files itself only if it needs the whole of each.
     opens = dataset.whole_files and "paths" in accepts and Cuts.of(dataset) is None
     return Feed("paths" if opens else "encoded", handed, turned)
 

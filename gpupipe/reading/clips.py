@@ -77,6 +77,7 @@ class _Clip:
     def span(self) -> tuple[int, int]:
         """Return the first and the last group of pictures that contain its frames."""
         ends = self.request.frames.min(), self.request.frames.max()
+        # Frames without times are counted from the beginning, so all clips of such a video count as sharing a group.
         first, last = np.searchsorted(self.entry.keys[:, 0], ends, "right").tolist() if self.entry.exact else (0, 0)
         return first, last
 
@@ -141,6 +142,7 @@ class ClipReader(AheadReader[None]):
 
     def _decode(self, clip: _Clip) -> None:
         """Decode a clip together with related clips, unless an earlier call included it."""
+        # set_running_or_notify_cancel() is False for a clip of an abandoned run, which was cancelled.
         clips = [other for other in self._taken(clip) if other.decoded.set_running_or_notify_cancel()]
         if not clips:
             return
@@ -175,6 +177,7 @@ class ClipReader(AheadReader[None]):
 
     def _end(self, pending: Pending[None]) -> Loaded:
         plan, dataset, bad = pending.plan, self._setup.dataset, list(pending.bad)
+        # Nothing was started for a plan with bad samples.
         for index, future in zip(plan.indices.tolist(), pending.futures, strict=bool(pending.futures)):
             try:
                 future.result()
@@ -201,6 +204,7 @@ class ClipReader(AheadReader[None]):
 def together(waiting: list[_Clip], clip: _Clip) -> list[_Clip]:
     """Return the clips of one video that share a group of pictures with ``clip``, directly or through others."""
     low, high = clip.span()
+    # The range grows with every clip, so one that lay outside before may lie inside now.
     taken, found = [clip], True
     while found:
         found = False

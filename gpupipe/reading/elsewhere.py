@@ -88,6 +88,7 @@ class _Pickler(pickle.Pickler):
             return obj.with_content()
         if isinstance(obj, Compose):
             return Compose, ([],)
+        # Another process has another __main__.
         if getattr(obj, "__module__", None) == "__main__" and hasattr(obj, "__qualname__"):
             raise pickle.PicklingError(f"{obj.__qualname__} is defined in the script itself, not in a module")
         return NotImplemented
@@ -125,6 +126,7 @@ class _Decoder:
     def is_late(self, patience: float) -> bool:
         if not self.asked:
             return False
+        # Patience begins with the last answer, or with the oldest open request if that is later.
         return time.monotonic() - max(self.heard, min(self.asked.values())) > patience
 
 
@@ -172,6 +174,7 @@ class Decoders(ABC):
 
     def close(self) -> None:
         """End all decoders. Loaders that still use them decode in this process."""
+        # First, so that none is started again.
         with self._lock:
             self._closed = True
         for one in self._decoders:
@@ -232,6 +235,7 @@ class Decoders(ABC):
         configuration."""
         while True:
             try:
+                # Look several times, because an answer to another request shows that the decoder is alive.
                 return future.result(self._patience / 8)
             except Late:
                 if not future.done() and one.is_late(self._patience):
@@ -324,6 +328,7 @@ class Decoders(ABC):
             error = None if done.cancelled() else done.exception()
             if error is None or isinstance(error, GpupipeError):
                 one.failures = 0
+            # All requests of a decoder that dies fail; only the first failure counts.
             elif one.ready:
                 self._failed(one, error)
 
@@ -336,6 +341,7 @@ class Decoders(ABC):
             self._tell(
                 f"decoder {one.number} failed and is started again: {type(error).__name__}: {text[0]}; this process "
                 "decodes its images meanwhile",
+                # The first three failures in a row are reported, then one more.
                 f"{one.number} {one.failures}" if one.failures < 4 else str(one.number),
             )
 
@@ -407,6 +413,7 @@ class _Part:
         self._lock = threading.Lock()
 
     def __call__(self, row: int) -> U8 | str | None:
+        # The first row that is asked for waits for all, and the others wait for the lock.
         with self._lock:
             if self._images is None:
                 self._images, self._sent = self._received(), None

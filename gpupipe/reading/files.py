@@ -78,6 +78,7 @@ class FileReader(AheadReader[RowResults]):
             problems, exchanged = self._look(self._dataset.encoded_paths(indices), self._dataset.encoded_sizes(indices))
             if problems:
                 return Pending(plan, bad=tuple(bad_sample(self._dataset, int(indices[i]), why) for i, why in problems))
+            # The engine's decoder may not be safe with new content.
             by_pillow[own[exchanged]] = True
         rows, own = np.flatnonzero(by_pillow), np.flatnonzero(~by_pillow)
         places = [self._dataset.place(i) for i in plan.indices[own].tolist()] if self._feed.form == "encoded" else []
@@ -89,6 +90,7 @@ class FileReader(AheadReader[RowResults]):
         needed = sum(map(math.prod, shapes))
         borrowed = self.buffers.take(needed * 9 // 8 if places else needed)
         views = views_of(borrowed.buffer, shapes)
+        # The views behind these are for encoded bytes.
         futures = [pool.submit(_decode, batch, row, out) for row, out in zip(rows.tolist(), views, strict=False)]
         if places:
             # The batches of the read-ahead, and one more, are read concurrently. Threads with parts of the same batch
@@ -113,6 +115,7 @@ class FileReader(AheadReader[RowResults]):
         read = [view if why is None else why for view, why in zip(some, problems, strict=True)]
         found = dict(zip(rows[parts].tolist(), read, strict=True))
         if self._cuts is not None:
+            # What was read whole is cut as well, so that less is decoded.
             whole = {row: data for row, data in found.items() if not isinstance(data, Undecodable)}
             cuts |= self._cuts.cuts(plan, list(whole), whole)
         # The length of a whole file is known after reading.

@@ -188,10 +188,12 @@ class Kept:
             turn = int(dataset.orientations[index]) if dataset.limits.exif and dataset.orientations is not None else 1
             origin = (0.0, 0.0) if factor == 1 else smaller_origin(size, factor, turn)
             top, _, bottom, _ = wanted.inside(*origin)
+            # Rows lie one after another, so those of the window are one part of the file.
             first, last, width = math.floor(top), math.ceil(bottom), -(-size[1] // factor)
             rows = self.cache.read(name, first * width * 3, (last - first) * width * 3)
             if rows is not None:
                 return Part(rows.reshape(-1, width, 3), origin[0] - first, origin[1], decoded=False)
+        # The whole image, because other epochs take other windows of it.
         part = self.inner(replace(wanted, box=None))
         # Equal names before and after reading prove that the pixels belong to this version.
         if name is not None and name == self.cache.name(dataset, index, size, factor):
@@ -247,6 +249,7 @@ def _hold(folder: str, images: BlockCache) -> None:
     if folder in _HELD:
         return
     make_folder(folder)
+    # Follow no link that someone may have put there.
     lock = os.open(os.path.join(folder, "users"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     _HELD[folder] = lock, images
@@ -269,6 +272,7 @@ def _leave() -> None:
 
 def _in_forked_child() -> None:
     """Drop the parent's locks. Another of its threads may have held Python's locks."""
+    # The parent's descriptor holds the same lock, so closing this one does not release it.
     while _HELD:
         os.close(_HELD.popitem()[1][0])
     for images in _CACHES.values():

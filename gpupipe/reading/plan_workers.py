@@ -261,6 +261,7 @@ class WorkerRun(Generic[R]):
         if isinstance(result, _Failure):
             raise result.error
         assert isinstance(item, Plan)
+        # In this process, stages have counted their time already.
         if result.process != os.getpid():
             add(result.spent)
         return item, result.result
@@ -274,6 +275,7 @@ class WorkerRun(Generic[R]):
                 self._restart(e)
 
     def _restart(self, lost: WorkersLost) -> None:
+        # Inactive workers are alive. That may happen again, after a longer wait each time.
         if lost.stacks:
             self._pool.be_more_patient()
             self._again(lost)

@@ -47,6 +47,7 @@ class Regions:
         if pixels is None:
             return self.inner(replace(wanted, encoded=media))
         top, left, *_ = wanted.box or (0, 0)
+        # The picture begins at the window, so the image's first pixel lies before it.
         return Part(pixels, -top, -left)
 
     def _lies_plain(self, index: int) -> bool:

@@ -132,6 +132,7 @@ def with_own_numbers(plan: Plan, numbers: Sequence[OwnNumbers | None]) -> Plan:
     chosen = [own.chosen for own in numbers if own is not None and own.chosen is not None]
     if chosen:
         by_sample = np.stack([chosen[0] if own is None or own.chosen is None else own.chosen for own in numbers])
+        # As in Plan: the first images of all samples, then the second ones.
         plan = replace(plan, chosen=by_sample.swapaxes(0, 1).reshape(-1, chosen[0].shape[1]))
     boxes = {row: own.boxes for row, own in enumerate(numbers) if own is not None and own.boxes is not None}
     if boxes:

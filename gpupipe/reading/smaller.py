@@ -69,6 +69,7 @@ class Smaller:
         window, size = window_of(plan.ops), self.resized_to(plan)
         have = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
         # have / size is how much the resize shrinks. The decoder may take all of it but MARGIN.
+        # The edge that shrinks less decides.
         room = (have / size).min(axis=1) / MARGIN
         room[~self.codes[self.dataset.codings[0][plan.indices]]] = 1
         return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)
@@ -100,6 +101,7 @@ def remark(dataset: Dataset, pipeline: Compose) -> str:
     if scaled is None or sizes is None:
         return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
     some = np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64))
+    # Bad samples have no size.
     some = some[sizes[some].min(axis=1) > 0]
     plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
     ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes)

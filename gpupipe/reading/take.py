@@ -86,6 +86,7 @@ class Take:
         cuts = Cuts.of(dataset) if sliced else None
         if cuts is not None:
             decoder = Sliced(decoder, cuts)
+        # Outermost, because a cached image need not be read at all.
         if cache is not None:
             decoder = Kept(decoder, dataset, cache)
         return cls(dataset, decoder, Smaller.of(dataset, pipeline) if scaled else None)
@@ -113,6 +114,7 @@ class Take:
         Neighbors in a container are read together, and a network answers many requests at a time.
         """
         dataset = self.dataset
+        # Kept images need no file, and other processes read their own.
         if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept) or self.elsewhere:
             return None
         if isinstance(self.decoder, Sliced) and self.decoder.cuts.in_parts:
@@ -204,6 +206,7 @@ class TakeBatch:
         if isinstance(found, np.ndarray):
             return Taken([found], int(self.done[row]), decoded=False)
         taken = self._image(row, media)
+        # This process could read what the other could not.
         if found is not None and self._asked is not None:
             self._asked.disagreed(self._take.dataset.describe(int(self._plan.indices[row])), found)
         return taken
@@ -228,6 +231,7 @@ def decoder_name(dataset: Dataset) -> str:
 
 
 def _window(part: Part, wanted: Wanted) -> Picture:
+    # Without a reduction these are whole numbers.
     top, left, bottom, right = map(int, wanted.inside(part.top, part.left))
     if isinstance(part.picture, np.ndarray):
         return part.picture[top:bottom, left:right]

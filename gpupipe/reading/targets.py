@@ -94,6 +94,7 @@ def _filtered(
                 boxes, format, keep = transform.change(boxes, format, move.out_size)
                 if keep is not None:
                     for other in of_objects:
+                        # A value that cannot be read has no rows, and its sample is reported later.
                         if other != name and not isinstance(out[other][row], Undecodable):
                             out[other][row] = _kept(out[other][row], keep, other, name)  # type: ignore[index]
             out[name][row] = boxes  # type: ignore[index]

@@ -146,6 +146,7 @@ class Sliced:
         if wanted.box is None:
             return self.inner(wanted)
         cut = self._cut(wanted)
+        # It could not be cut while reading. Read it whole, which `inner` then need not do again.
         if cut is None and wanted.encoded is None:
             wanted = replace(wanted, encoded=self.cuts.dataset.fetch(wanted.index)[0])
             if isinstance(wanted.encoded, bytes):

@@ -151,6 +151,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         idle = self._patience.waited(seconds, (w.pid for w in self._workers))
         if idle is None:
             return
+        # torch keeps (worker,) for a batch that has not arrived, and (worker, batch) for one that has.
         owing = self._task_info.get(self._rcvd_idx, ())
         late = [self._workers[owing[0]].pid] if len(owing) == 1 else [w.pid for w in self._workers]
         stuck = [pid for pid in late if pid in idle]
@@ -219,10 +220,12 @@ class _Bounded(_MultiProcessingDataLoaderIter):
     def _wait_for_end(self) -> None:
         idle, left = self._GRACES
         patience = Patience(idle)
+        # The first call only notes what was done so far.
         patience.waited(0, self._living())
         while left > 0 and (living := self._living()):
             _join(self._workers, _LOOK)
             left -= _LOOK
+            # All that live are inactive, and would not end by themselves.
             if set(living) <= set(patience.waited(_LOOK, living) or ()):
                 return
 

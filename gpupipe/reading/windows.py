@@ -38,6 +38,7 @@ def stored_windows(window: Crop, sizes: I32, turns: U8) -> Crop:
     sideways = turns >= 5
     return replace(
         window,
+        # By orientation: the edge of the upright image that lies at the top, and at the left, of the stored one.
         top=np.choose(turns - 1, (top, top, below, below, left, right, right, left)).astype(np.int32),
         left=np.choose(turns - 1, (left, right, right, left, top, top, below, below)).astype(np.int32),
         height=np.where(sideways, window.width, window.height),
@@ -80,6 +81,7 @@ def ops_left(
     if corner is not None:
         window = replace(window, top=window.top - corner[0], left=window.left - corner[1])
     if done is not None and done.any():
+        # An image with applied ops is as large as these left it, so its crop becomes the whole of it.
         resized: Any = plan.ops[1] if (done > 1).any() else window
         numbers: dict[str, Any] = {"top": 0, "left": 0}
         for name in ("height", "width"):

@@ -62,6 +62,7 @@ class Worker:
     def answer(self, key: str, plan: bytes) -> Answer:
         """Return the pixels of a request whose dataset is known."""
         self._works.move_to_end(key)
+        # As in the process that asks.
         take, ImageFile.LOAD_TRUNCATED_IMAGES = self._works[key]
         rows: Plan = pickle.loads(plan)
         batch = take.batch(rows, take.read_together(rows))

@@ -55,6 +55,7 @@ def stack_of(pid: int) -> str:
     while time.monotonic() < until:
         size = _size(found)
         time.sleep(0.02)
+        # The stack is complete when the file has stopped growing.
         if size > before and _size(found) == size:
             break
     with suppress(OSError):

@@ -131,6 +131,7 @@ class _InBuckets(Sampler):
         batch = self._batch(tokens[used], [f"a sample of bucket {kind}" for kind in shapes])
         home = None
         if self.remainder == "neighbor":
+            # In a bucket with fewer tokens a sample would exceed max_tokens, so with `up` all move to the last one.
             home = len(used) - 1 if up else int(np.argmax(members.sizes))
         buckets = Buckets(
             partial(Line, members, self.shuffle),
@@ -140,6 +141,7 @@ class _InBuckets(Sampler):
             len(used),
             self.shuffle,
         )
+        # A saved state contains the name, which therefore tells other buckets apart.
         digest = crc32(
             repr((shapes, None if batch is None else batch.tolist(), self.remainder)).encode(), crc32(ids.tobytes())
         )
@@ -215,6 +217,7 @@ class AspectRatioBuckets(_InBuckets):
         areas = np.array([_area(level) for level in self.levels])
         limits, places = [], []
         for level in self.levels:
+            # Distances are those of logarithms: twice as wide is as far away as twice as high.
             logs = np.log([width / height for height, width in level])
             limits.append((logs[1:] + logs[:-1]) / 2)
             places.append(np.array([self.shapes.index(shape) for shape in level], np.int16))

@@ -91,6 +91,7 @@ class Weighted(Sampler):
     def _checked(self, weights: Any) -> F64:
         found = np.asarray(weights.numpy() if callable(getattr(weights, "numpy", None)) else weights, np.float64)
         count = len(found) if self.num_samples is None and found.ndim == 1 else self.num_samples or 1
+        # A copy, because the script may change its array.
         return checked_weights(found, count, self.replacement).copy()
 
     def __repr__(self) -> str:

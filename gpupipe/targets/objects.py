@@ -39,9 +39,11 @@ class ObjectNumbers(Target):
         if offsets is None:
             parts = [np.asarray(part) for part in values]
             counts = [len(part) for part in parts]
+            # Empty arrays may have any shape and data type, since they add no rows.
             filled = [part for part in parts if len(part)]
             if len({part.shape[1:] for part in filled}) > 1 or len({part.dtype for part in filled}) > 1:
                 raise DatasetError(f"{name}: the arrays of different images must have one shape [n, ...] and data type")
+            # If all are empty, the first one still has a data type.
             self.values = np.concatenate(filled) if filled else parts[0] if parts else np.zeros(0)
             self.offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
         else:
@@ -91,6 +93,7 @@ class Boxes(ObjectNumbers):
         clamping: Clamping = "soft",
     ):
         super().__init__(values, offsets)
+        # Without any box, the arrays may have the shape [0].
         if not len(self.values):
             self.values = np.zeros((0, 4), self.values.dtype)
         check_boxes(self.values, format, clamping)
@@ -100,6 +103,7 @@ class Boxes(ObjectNumbers):
     def boxes(self, indices: npt.NDArray[np.int64]) -> BatchBoxes:
         values = self.of(indices)
         rows = np.repeat(np.arange(len(values)), [len(boxes) for boxes in values])
+        # The empty part has the data type if no image has boxes.
         return BatchBoxes(np.concatenate([self.values[:0], *values]), rows, self.format, self.clamping)
 
     def follow(self, values: Sequence[Any], moves: Sequence[Moves]) -> Sequence[Any]:

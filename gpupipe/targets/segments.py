@@ -53,6 +53,7 @@ class Segments:
                     parts.append(len(numbers))
             objects.append(len(parts) - 1)
         values = np.frombuffer(numbers, np.float64) if len(numbers) else np.zeros(0)
+        # Hundredths are kept only if every number comes back unchanged.
         cents = np.rint(values * _CENTS)
         if np.abs(cents).max(initial=0) < 1 << 31 and (cents / _CENTS == values).all():
             values = cents.astype(np.int32)
@@ -91,6 +92,7 @@ class Segments:
                 raise Undecodable("mask", f"run lengths of {have} pixels for an image of {height}x{width}")
             counts = segmentation["counts"]
             if isinstance(counts, list):
+                # Runs of 0 and 1 alternate, beginning with 0, and go down the columns.
                 ids = np.repeat(np.arange(len(counts)) % 2, counts).astype(np.uint8)
                 if len(ids) != height * width:
                     raise Undecodable("mask", f"run lengths of {len(ids)} pixels for an image of {height}x{width}")

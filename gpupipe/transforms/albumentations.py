@@ -75,12 +75,14 @@ class _MaxSize(Transform):
 
     max_size: int
     interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
+    # resized() reads it: OpenCV never filters when it shrinks.
     antialias: ClassVar[bool] = False
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         factor = self.max_size / (images.sizes.max(axis=1) if self.longest else images.sizes.min(axis=1))
 
         def scaled(have: I64) -> I64:
+            # A very flat image must not round to an edge of 0.
             edge: I64 = np.maximum(np.rint(have * factor), 1).astype(np.int64)
             return edge
 
@@ -146,4 +148,6 @@ class Normalize(Transform):
 
 def _float(images: Images, *, scale: bool) -> Ops:
     wanted: Dtype = "float32"
+    # The kind only selects the arithmetic: "pil" divides by 255, "tensor" would multiply by 1/255 and round
+    # differently.
     return () if images.dtype == wanted else (ToDtypeOp(wanted, scale=scale, kind="pil"),)

@@ -26,6 +26,7 @@ from .warp import MODES
 
 __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]
 
+# Levels of severity: torchvision's _PARAMETER_MAX.
 _AUGMIX_BINS = 10
 
 Count: TypeAlias = Converted[int, int]
@@ -70,6 +71,7 @@ class _Policy(Transform):
     def _layer(
         self, space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Color | None
     ) -> Ops:
+        # Only operations that move pixels interpolate.
         if interpolation not in MODES[images.kind] and any(name in space for name in GEOMETRIC):
             what = "PIL images" if images.kind == "pil" else "tensors"
             raise self.refuse(
@@ -163,6 +165,8 @@ class AutoAugment(_Policy):
             # The graph needs no op for an operation that never occurs in this step.
             space = {name: how for name, how in AUTO.items() if any(n == name and p > 0 for n, p, _ in steps)}
             names = list(space)
+            # A step of probability 0 has no place in the space, hence -1. None stands for no magnitude; its 0 is not
+            # read.
             chosen = np.array([names.index(n) if p > 0 else -1 for n, p, _ in steps])[pair]
             choice = np.where(u[:, 1 + 2 * k] < np.array([p for _, p, _ in steps])[pair], chosen, -1)
             which = np.array([m or 0 for *_, m in steps])[pair]
@@ -208,6 +212,7 @@ class AugMix(_Policy):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check(images)
         space, n = (AUGMIX if self.all_ops else AUGMIX_PART), self.mixture_width
+        # A Dirichlet of two is a Beta and its complement: share[:, 0] belongs to the image, share[:, 1] to the chains.
         # torchvision multiplies in float32.
         share = dirichlet(u[:, :2], self.alpha).astype(np.float32)
         weights = dirichlet(u[:, 2 : 2 + n], self.alpha).astype(np.float32) * share[:, 1:]
@@ -217,11 +222,13 @@ class AugMix(_Policy):
         # Each step of each chain needs an operation, a magnitude and a sign.
         steps = u[:, 2 + 2 * n :].reshape(len(u), n, self._depth, 3)
         inside = replace(images, kind="tensor")  # torchvision converts the image to a tensor before it mixes
+        # The first branch is the image itself.
         branches: list[tuple[Op, ...]] = [()]
         for i in range(n):
             chain: list[Op] = []
             for k in range(self._depth):
                 operation, which, sign = steps[:, i, k].T
+                # All images share one sequence of ops, so a shorter chain takes no operation in its last steps.
                 choice = np.where(k < depth[:, i], below(operation, len(space)), -1)
                 draw = Draw(choice, below(which, self.severity), sign < 0.5)
                 chain += self._layer(space, _AUGMIX_BINS, draw, inside, self.interpolation, self.fill)

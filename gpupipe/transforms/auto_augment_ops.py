@@ -62,6 +62,7 @@ def layer(space: Space, bins: int, draw: Draw, images: Images, interpolation: st
         drew = np.flatnonzero(choice == k)
         if ranges is not None and drew.size:
             table = ranges(bins, images.sizes[drew])
+            # A table has one row per image if magnitudes depend on its size, otherwise one row for all.
             values = table[np.arange(len(drew)) if len(table) > 1 else 0, which[drew]]
             magnitude[drew] = np.where(negative[drew], -values, values) if signed else values
     masks = {name: choice == k for k, name in enumerate(space)}
@@ -116,6 +117,7 @@ def _warp(masks: dict[str, Mask], magnitude: F64, images: Images, interpolation:
 
 
 def _color(name: str, mask: Mask, magnitude: F64, images: Images) -> Op:
+    # For images outside the mask, magnitude belongs to another operation, so a harmless value replaces it.
     if name in _ADJUST:
         return _ADJUST[name](mask, np.where(mask, 1.0 + magnitude, 1.0), images.kind)
     if name == "Posterize":

@@ -84,6 +84,7 @@ def _space(shear: float, x: Magnitudes, y: Magnitudes, rotate: float, enhance: f
     }
 
 
+# The paper translates images of 331 pixels by up to 150. torchvision scales that with the image.
 _FAR = 150.0 / 331.0
 _COMMON = _space(0.3, _of_width(_FAR), _of_height(_FAR), 30.0, 0.9, _bits(8, 4))
 
@@ -93,6 +94,7 @@ WIDE: Space = {"Identity": (None, False), **_space(0.99, _up_to(32.0), _up_to(32
 
 _MIX = _space(0.3, _third(1), _third(0), 30.0, 0.9, _bits(4, 4))
 _ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
+# torchvision lists the enhancements last, and the order gives the indices.
 AUGMIX_PART: Space = {name: how for name, how in _MIX.items() if name not in _ENHANCE}
 AUGMIX: Space = {**AUGMIX_PART, **{name: _MIX[name] for name in _ENHANCE}}
 

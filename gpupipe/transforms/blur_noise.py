@@ -69,6 +69,7 @@ class GaussianBlur(Transform):
     sigma: Converted[float | Sequence[float], tuple[float, float]] = Converted(_deviations, default=(0.1, 2.0))
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        # Reflection does not repeat the edge pixel, so it reaches at most one pixel less than the side.
         small = (images.width <= self.kernel_size[0] // 2) | (images.height <= self.kernel_size[1] // 2)
         if small.any():
             h, w = images.sizes[int(np.argmax(small))]

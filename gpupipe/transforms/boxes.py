@@ -66,17 +66,20 @@ def convert_boxes(boxes: Array, old: BoxFormat, new: BoxFormat) -> Array:
     integer = boxes.dtype.kind == "i"
     if old == "XYXY":
         extent = second - first
+        # (2 * first + extent) / 2 is the center with one division, so integers round once.
         first = first if new == "XYWH" else _halved(first * 2 + extent, integer)
         return np.concatenate([first, extent], axis=-1)
     if old == "XYWH":
         parts = [first, second + first] if new == "XYXY" else [first + _halved(second, integer), second]
         return np.concatenate(parts, axis=-1)
+    # Half a size may be a fraction. The corners are truncated, not the halves.
     if integer:
         first, second = first.astype(np.float32), second.astype(np.float32)
     low = first - second / 2
     high = second + low
     if integer:
         low, high = low.astype(boxes.dtype), high.astype(boxes.dtype)
+        # The size must fit the truncated corners.
         second = high - low
     return np.concatenate([low, high if new == "XYXY" else second], axis=-1)
 
@@ -133,6 +136,7 @@ def _where_drawn(
         return move(op, at, values, before)
     out = values
     if np.any(moving):
+        # For a row number, the mask is a single truth value, and one of the two conditions has decided.
         assert not isinstance(at, int)
         height, width = (side[moving] if np.ndim(side) else side for side in before)
         out = values.copy()
@@ -160,10 +164,12 @@ def _move_boxes(op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat,
         _check_padding(op, at, before, "boxes")
         shift = _four(op.left[at], op.top[at], dtype)
         if format != "XYXY":
+            # Widths and heights do not move.
             shift[..., 2:] = 0
         moved = boxes - shift
         moved = moved if clamping is None else clamp_boxes(moved, after, format)
         if op.by_center:
+            # The center of the whole box counts, not that of the part inside the window.
             low = _two(op.left[at], op.top[at], np.int64)
             within = centers_within(convert_boxes(boxes, format, "XYXY"), low, low + _two(after[1], after[0], np.int64))
             moved[~within] = 0
@@ -175,6 +181,7 @@ def _move_boxes(op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat,
         return _flipped(boxes, 0 if op.axis == "horizontal" else 1, before, format)
     if isinstance(op, Warp):
         xyxy = convert_boxes(boxes.astype(np.float32) if dtype.kind == "i" else boxes, format, "XYXY")
+        # A turned box is no longer upright, so take the upright box around its corners.
         moved = hull(_affine(op, at, corners(xyxy), before, after))
         moved = moved if clamping is None else clamp_boxes(moved, after, "XYXY")
         return convert_boxes(moved, "XYXY", format).astype(dtype)
@@ -244,6 +251,7 @@ def _ratios(before: Size, after: Size) -> Size:
 
 
 def _flipped(boxes: Array, axis: int, before: Size, format: BoxFormat) -> Array:
+    # -(x - w) as in torchvision: it makes -0.0 where w - x makes 0.0.
     length = np.asarray(before[1 - axis]).astype(boxes.dtype)
     out = boxes.copy()
     if format == "XYXY":
@@ -259,10 +267,12 @@ def _affine(op: Warp, at: Rows, points: Array, before: Size, after: Size) -> Arr
     """Move points [N, n, 2]. ``op.matrix`` maps output positions to input positions, so it is inverted."""
     a, b, c, d, e, f = np.moveaxis(op.matrix[at], -1, 0)
     scale = a * e - b * d
+    # Points are rows, so the inverse [e, -b; -d, a] / scale is transposed.
     linear = np.stack([e, -d, -b, a], axis=-1).reshape(*np.shape(a), 2, 2) / scale[..., None, None]  # transposed
     shift = np.stack([c, f], axis=-1)
     height, width = before
     half_in, half_out = _two(width, height, np.float64) / 2, _two(after[1], after[0], np.float64) / 2
+    # Positions in tensors count from the center, so the origin moves there before and back afterwards.
     offset = -_product((shift + half_in if op.kind == "tensor" else shift)[..., None, :], linear)[..., 0, :]
     if op.kind == "tensor":
         offset = offset + half_out
@@ -270,6 +280,7 @@ def _affine(op: Warp, at: Rows, points: Array, before: Size, after: Size) -> Arr
     frame = np.zeros((*half_in.shape[:-1], 4, 2))
     frame[..., 1:3, 0], frame[..., 2:, 1] = 2 * half_in[..., None, 0], 2 * half_in[..., None, 1]
     expanded = -_product(frame, linear).min(axis=-2)
+    # A warp changes the size only if it expands the canvas.
     larger = np.asarray((after[0] != height) | (after[1] != width))
     offset = np.where(larger[..., None], expanded, offset)
     dtype = points.dtype
@@ -286,6 +297,7 @@ def _product(points: Array, linear: Array) -> Array:
 def _perspective(op: Perspective, at: Rows, points: Array) -> Array:
     """Move points [N, n, 2]. ``op.coefficients`` map output positions to input positions, so they are inverted."""
     c = np.moveaxis(op.coefficients[at], -1, 0)
+    # The adjugate of [c0 c1 c2; c3 c4 c5; c6 c7 1], divided by its last entry, so that this entry is 1 again.
     scale = c[0] * c[4] - c[1] * c[3]
     if np.any(scale == 0):
         raise PipelineError("a perspective map has no inverse, so boxes and keypoints cannot follow it")
@@ -321,6 +333,7 @@ def _move_keypoints(op: Op, at: Rows, points: Array, before: Size) -> Array:
     if isinstance(op, Flip):
         axis = 0 if op.axis == "horizontal" else 1
         out = points.copy()
+        # A point is a pixel, and the last one is at length - 1. Boxes are edges, which end at length.
         out[:, axis] = -(points[:, axis] - np.asarray(before[1 - axis] - 1).astype(dtype))
         return out
     values = points[:, None, :]

@@ -57,6 +57,7 @@ class ResizeToBucket(Transform):
         want = images.batch_shape
         scale = np.maximum(want[0] / images.height, want[1] / images.width)
         edges = [
+            # Rounding must not leave an edge shorter than the shape.
             np.maximum((have * scale + 0.5).astype(np.int64), size)
             for have, size in zip((images.height, images.width), want, strict=True)
         ]
@@ -102,6 +103,7 @@ class SmartResize(Transform):
         new = [np.maximum(np.rint(edge / f) * f, f) for edge in (h, w)]
         area = new[0] * new[1]
         shrink, grow = np.sqrt(h * w / self.max_pixels), np.sqrt(self.min_pixels / (h * w))
+        # Rounding down keeps a large image within max_pixels, rounding up a small one above min_pixels.
         smaller = [np.maximum(np.floor(edge / shrink / f) * f, f) for edge in (h, w)]
         larger = [np.ceil(edge * grow / f) * f for edge in (h, w)]
         large, small = area > self.max_pixels, area < self.min_pixels
@@ -145,14 +147,17 @@ class ResizeToPatches(Transform):
     def size_of(self, height: Any, width: Any) -> tuple[I64, I64]:
         """Return the heights and widths i64[B] of images of these heights and widths."""
         h, w = np.asarray(height, np.float64), np.asarray(width, np.float64)
+        # The precision and both bounds are timm's, so that the bisection ends at the same scale.
         eps = 1e-5
         low, high = np.full(np.broadcast(h, w).shape, eps / 10), np.full(np.broadcast(h, w).shape, 100.0)
         while (high - low >= eps).any():
+            # An image whose bisection has ended keeps its scale, as if each had a loop of its own.
             going = high - low >= eps
             mid = (low + high) / 2
             rows, columns = self._patches(h, mid), self._patches(w, mid)
             fits = rows * columns <= self.max_patches
             low, high = np.where(going & fits, mid, low), np.where(going & ~fits, mid, high)
+        # The lower bound is the largest scale that is known to fit.
         height, width = (self._patches(edge, low) * self.patch_size for edge in (h, w))
         return height, width
 

@@ -50,6 +50,7 @@ class Chosen(Transform):
         if images.chosen is None:
             rows = np.array(self.examples)[np.arange(count) % len(self.examples)]
         else:
+            # The first columns are this transform's, the others those of the next Chosen.
             rows = images.chosen[:, : self.columns]
             images = replace(images, chosen=images.chosen[:, self.columns :])
         values, at = dict[str, Any](), 1
@@ -63,9 +64,11 @@ class Chosen(Transform):
         return (op,), images
 
     def _values(self) -> tuple[Any, ...]:
+        # Examples only stand in for a batch, so they do not count.
         return self.op, self.settings, self.numbers
 
     def __repr__(self) -> str:
+        # Pipelines are compared by their repr, so it leaves out the examples.
         settings = [f"{name}={value!r}" for name, value in self.settings]
         return f"Chosen({', '.join([self.op.__name__, *settings])})"
 

@@ -34,6 +34,7 @@ def _range(center: float, lowest: float, highest: float) -> Callable[[Any, str],
             if not value >= 0:
                 raise ConfigError(f"{what} must not be negative if it is a single number, but is {value!r}")
             low, high = float(center - value), float(center + value)
+            # A factor must not be negative, but hues turn in both directions.
             if center:
                 low = max(low, 0.0)
         elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2:

@@ -159,12 +159,14 @@ class Compose:
         batch_shape: tuple[int, int] | None = None,
     ) -> Resolved:
         """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
+        # Every geometric op moves the boxes, which is wasted unless a transform draws by them.
         known = boxes if self.draws_by_boxes else None
         images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, chosen=chosen, batch_shape=batch_shape)
         ops: list[Op] = []
         mixing: list[Mixing] = []
         on_batch = on_objects = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
+            # choose() has applied them to frame numbers.
             if transform.temporal:
                 continue
             if transform.on_objects:
@@ -176,6 +178,7 @@ class Compose:
                 on_batch, u = transform, np.repeat(u[:1], len(u), axis=0)
             elif on_batch is not None:
                 raise transform.refuse(f"it follows {on_batch!r}, which needs the finished batch; swap the two")
+            # Views is always the last op. Later transforms extend its branches.
             if images.views:
                 ops[-1], images = _each(transform, u, ops[-1], images)
                 continue
@@ -193,6 +196,7 @@ class Compose:
         """Outputs of the pipeline, one for each view, found by resolving images of several sizes with several draws."""
         images = self._probed.images
         found = tuple(_output(view) for view in images.views or (images,))
+        # Such a size depends on the other images of a batch, which probing cannot know.
         vary = any(transform.sizes_vary for transform in self.transforms)
         return tuple(replace(output, size=None) for output in found) if vary else found
 
@@ -215,6 +219,7 @@ class Compose:
 
     @cached_property
     def _probed(self) -> Resolved:
+        # Every size meets each of the three kinds of draws of _probing().
         sizes = np.tile(_PROBE, (3, 1))
         for scale in (1, 8, 64, 4096):  # a crop may need larger images
             try:

@@ -162,6 +162,7 @@ class RandomApply(_Container):
         whole = _Sequence(self.transforms)
         if self.p == 0:
             return (), images
+        # Without a mask the graph stays simple, and the transforms may change the type of the image.
         if self.p == 1:
             return whole.resolve(u[:, 1:], images)
         ops, sizes = self._masked(whole, u[:, 1:], images, u[:, 0] < self.p, images.sizes)
@@ -191,9 +192,11 @@ class RandomChoice(_Container):
         p = np.array(self.p or [1.0] * len(self.transforms))
         ends = np.cumsum(p / p.sum())
         ends[np.flatnonzero(p)[-1] :] = 1.0  # whatever the sum rounds to
+        # With "right", u = 0 does not choose a first share of 0.
         choice = np.searchsorted(ends, u[:, 0], side="right")
         ops: list[Op] = []
         sizes = images.sizes
+        # An image takes one member only, so each member resolves for the incoming images.
         for k, (member, numbers) in enumerate(zip(self.transforms, self._uniforms(u), strict=True)):
             if p[k] == 0:
                 continue  # the graph does not need it
@@ -233,8 +236,10 @@ class RandomOrder(_Container):
         ops: list[Op] = []
         numbers = self._uniforms(u)
         for k, mask in orders.places(orders.random_order(u[:, : self.own])):
+            # An image takes each member once, so all places of a member share its numbers.
             found, sizes = self._masked(self.transforms[k], numbers[k], images, mask, images.sizes)
             ops.extend(found)
+            # A later member may draw by boxes, and must find them where this one moved them.
             boxes = None if images.boxes is None else images.boxes.moved(found, images.sizes)
             images = replace(images, sizes=sizes, boxes=boxes)
         return tuple(ops), images

@@ -88,8 +88,10 @@ class RandomIoUCrop(Transform):
             raise self.refuse("it draws by boxes, and the images have none")
         open_, drawn = np.arange(len(u)), np.zeros(len(u), np.bool_)
         windows = np.concatenate([np.zeros_like(images.sizes), images.sizes], axis=1)
+        # The number of rounds is not known beforehand, so one uniform number keys a stream for each image.
         keys, options = seeds(u[:, 0]), np.array(self.sampler_options)
         for number in range(_ROUNDS):
+            # The round takes the place of a transform, so that every round has other numbers.
             numbers = uniforms(0, 0, number, keys[open_], 1 + 4 * self.trials)
             least = options[below(numbers[:, 0], len(options))]
             goes_on = least < 1
@@ -101,6 +103,7 @@ class RandomIoUCrop(Transform):
             found, first = fits.any(axis=1), fits.argmax(axis=1)
             windows[open_[found]] = trials[found, first[found]]
             drawn[open_[found]] = True
+            # Images without a fitting window draw another option.
             open_ = open_[~found]
         top, left, height, width = windows.T
         crop = Crop(i32(top), i32(left), i32(height), i32(width), mask=drawn, by_center=True)
@@ -116,6 +119,7 @@ class RandomIoUCrop(Transform):
 
     def _possible(self, windows: I64) -> Mask:
         height, width = windows[..., 2], windows[..., 3]
+        # An empty window has no ratio; the last condition excludes it.
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = width / height
         within = (self.min_aspect_ratio <= ratio) & (ratio <= self.max_aspect_ratio)
@@ -132,6 +136,7 @@ class _Boxes(NamedTuple):
 
 def _of(boxes: BatchBoxes, images: I64, count: int) -> _Boxes:
     """Return the boxes of some of ``count`` images, numbered as in ``images``."""
+    # Boxes have rows of the whole batch. `place` translates these to numbers within `images`, or -1.
     place = filled(count, -1)
     place[images] = np.arange(len(images))
     at = place[boxes.rows]
@@ -142,13 +147,16 @@ def _fit(windows: I64, least: F64, boxes: _Boxes) -> Mask:
     """Return bool[B, trials]: whether windows i64[B, trials, 4] contain the center of a box, and overlap one of those
     boxes by an IoU of at least ``least`` f64[B]."""
     fit = np.zeros(windows.shape[:2], np.bool_)
+    # Boxes are sorted by image, so the first box of each image begins a segment for reduceat().
     images, first = np.unique(boxes.at, return_index=True)
     if not len(images):
         return fit
+    # Windows are (top, left, height, width), boxes (x, y, x, y).
     low = windows[boxes.at, :, 1::-1]
     high = low + windows[boxes.at, :, :1:-1]
     values = boxes.values[:, None]
     within = centers_within(values, low, high)
+    # A box whose center lies outside the window does not count, however large the overlap is.
     iou = np.where(within, _iou(values, low, high), -np.inf)
     best = np.maximum.reduceat(iou, first, axis=0)
     fit[images] = np.logical_or.reduceat(within, first, axis=0) & ~(best < least[images, None].astype(best.dtype))
@@ -161,6 +169,7 @@ def _iou(boxes: Array, low: I64, high: I64) -> Array:
     common = np.maximum(np.minimum(boxes[..., 2:], high) - np.maximum(boxes[..., :2], low), 0).prod(axis=-1)
     area = (boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
     union = area + (high - low).prod(axis=-1) - common
+    # torch divides integers in float32.
     if boxes.dtype.kind == "i":
         common, union = common.astype(np.float32), union.astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -198,6 +207,7 @@ class FixedSizeCrop(Transform):
         height, width = (filled(len(u), n) for n in self.size)
         zero = i32(filled(len(u), 0))
         (top, left), (rows, columns) = map(i32, start.T), map(i32, inside.T)
+        # An image may need a crop along one side and padding along the other, hence two ops.
         crop = Crop(top, left, rows, columns, mask=room.any(axis=1))
         smaller = (inside < sides).any(axis=1)
         padding: dict[str, Any] = {"padded": True, "fill": self.fill, "mode": self.padding_mode, "mask": smaller}

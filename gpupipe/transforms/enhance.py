@@ -94,6 +94,7 @@ class RandomSolarize(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         largest = 255.0 if images.dtype == "uint8" else 1.0
+        # torchvision checks tensors only.
         if images.kind == "tensor" and self.threshold > largest:
             raise self.refuse(
                 f"the image is {images.dtype} at this point, whose largest value is {largest:g}; give threshold in "

@@ -82,6 +82,7 @@ class RandomErasing(Transform):
 
     @property
     def draws(self) -> int:
+        # Chance and count; for each window two numbers for its place, a seed, ten areas and ten ratios.
         return 2 + self.count[1] * (2 * _ATTEMPTS + 3)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
@@ -131,6 +132,7 @@ class RandomErasing(Transform):
         fits = (heights < h[:, None]) & (widths < w[:, None])
         rows, first = np.arange(len(v)), fits.argmax(axis=1)
         found = fits[rows, first]
+        # If no window fits, one without pixels stands in, and the mask excludes it.
         height, width = (np.where(found, n[rows, first], 0) for n in (heights, widths))
         top, left = (below(v[:, k], have - n + 1) for k, have, n in ((0, h, height), (1, w, width)))
         return found, top, left, height, width

@@ -103,6 +103,7 @@ def pair(value: int | Sequence[int], what: str) -> tuple[int, int]:
 
 
 def probability(value: float, what: str) -> float:
+    # bool is a subclass of int, but True as a probability is a mistake.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{what} must be a number between 0 and 1, not {value!r}")
     return float(value)

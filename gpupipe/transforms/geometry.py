@@ -135,6 +135,7 @@ class RandomCrop(Transform):
                     f"an image of {images.height[at]}x{images.width[at]} pixels is smaller than the crop; "
                     "use pad_if_needed=True, or put a Resize before it"
                 )
+            # The position counts from the padded image, the op's window from the image itself.
             start.append(below(u[:, axis], padded - want + 1) - shift)
         height, width = (filled(n, s) for s in self.size)
         crop = Crop(
@@ -142,6 +143,7 @@ class RandomCrop(Transform):
             i32(start[1]),
             i32(height),
             i32(width),
+            # A setting of the graph: it must follow from the arguments, not from the sizes in a batch.
             padded=self.padding is not None or self.pad_if_needed,
             fill=self.fill,
             mode=self.padding_mode,

@@ -75,11 +75,13 @@ class HandWritten(Transform):
         for transform, by_path in self._places():
             numbers = np.zeros((len(u), transform.draws))
             mask = np.zeros(len(u), np.bool_)
+            # An image takes one path only, so every row gets the numbers of its own path.
             for p, columns in by_path.items():
                 mask |= takes[p]
                 if columns:
                     numbers[takes[p]] = u[takes[p]][:, columns]
             found, after = transform.resolve(numbers, images)
+            # What all paths share applies to every image and needs no mask.
             if len(by_path) < len(self.paths):
                 found = tuple(op.where(mask, images.sizes) for op in found)
                 after = replace(after, sizes=np.where(mask[:, None], after.sizes, images.sizes))
@@ -96,6 +98,7 @@ class HandWritten(Transform):
         for p, path in enumerate(self.paths):
             at = 0
             for step in path.steps:
+                # Search behind the previous step of this path only, so that its order is kept.
                 same = (n for n in range(at, len(places)) if places[n][0] == step.transform)
                 found = next(same, None)
                 if found is None:

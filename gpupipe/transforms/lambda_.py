@@ -62,6 +62,7 @@ class Lambda(Transform):
     batch: bool
     returns: Returned | None
 
+    # Written out, because dataclasses do not generate *types.
     def __init__(
         self, lambd: Callable[[Any], Any], *types: type, batch: bool = False, returns: str | Returned | None = None
     ):

@@ -77,6 +77,7 @@ def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: 
         Matrices f64[B, 6] as in :func:`affine_matrix`, i64[B, 2] height and width of the output, and i32[B] ``turns``
         as in :class:`~gpupipe.transforms.ops.Warp`.
     """
+    # Both libraries reduce the angle before they look for quarter turns.
     angle = angle % 360.0
     h, w = sizes[:, 0], sizes[:, 1]
     turns = np.full(len(angle), -1, np.int32)
@@ -89,6 +90,7 @@ def rotation_matrix(angle: F64, expand: bool, center: Center, sizes: I64, kind: 
         matrix, out = _pillow_rotation(angle, expand, center, sizes)
     else:
         zero = np.zeros((len(angle), 2))
+        # affine_matrix() turns clockwise.
         matrix = affine_matrix(-angle, zero, np.ones(len(angle)), zero, center, sizes, kind)
         out = _torch_expanded(matrix, sizes) if expand else sizes
     return _quarters(matrix, out, turns, sizes, kind)
@@ -143,6 +145,7 @@ def _quarters(matrix: F64, out: I64, turns: I32, sizes: I64, kind: Kind) -> tupl
         exact[:, 2::3] = 0  # from the center
     turned = turns >= 0
     rows = np.arange(len(turns))
+    # -1, for no quarter turn, is no index and also odd. Rows with it keep their values.
     matrix = np.where(turned[:, None], exact[np.maximum(turns, 0), :, rows], matrix)
     swapped = np.where((turns % 2 == 1)[:, None], sizes[:, ::-1], sizes)
     return matrix, np.where(turned[:, None], swapped, out), turns
@@ -176,6 +179,7 @@ def rotation_warp(
     angle = np.broadcast_to(np.asarray(angle, np.float64), len(images.sizes))
     matrix, out, turns = rotation_matrix(angle, expand, center, images.sizes, images.kind)
     if expand:
+        # An image that passes keeps its size.
         out = np.where(mask[:, None], out, images.sizes)
     return _warp(images, mask, matrix, out, turns, interpolation, fill, always)
 

@@ -30,6 +30,7 @@ def beta(alpha: float, u: F64) -> F64:
         square = np.expm1(-np.log(u[:, 0]) / alpha) * np.cos(2 * np.pi * u[:, 1]) ** 2
         rest = 1 / (1 + square)
     low = rest / (2 * (1 + np.sqrt(1 - rest)))  # (1 - sqrt(1 - rest)) / 2 without cancellation
+    # t has the sign of the cosine, and the distribution is symmetric around 1/2.
     return np.asarray(np.where(np.cos(2 * np.pi * u[:, 1]) < 0, low, 1 - low))
 
 

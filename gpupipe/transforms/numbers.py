@@ -11,6 +11,7 @@ from .ops.op import F64, I32, I64, U64, Mask
 
 def below(u: F64, n: I64 | int) -> I64:
     """Map uniform numbers in [0, 1) to uniform integers in [0, n)."""
+    # The product may round up to n.
     return np.minimum((u * n).astype(np.int64), n - 1)
 
 

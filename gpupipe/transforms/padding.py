@@ -27,6 +27,7 @@ class PadToLargest(Transform):
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         start = i32(np.zeros(len(images.sizes)))
+        # An empty batch has no largest edge.
         height, width = (filled(len(start), int(edge.max(initial=1))) for edge in (images.height, images.width))
         pad = Crop(start, start, i32(height), i32(width), padded=True, content=i32(images.sizes))
         return (pad,), images.sized(height, width)

@@ -38,6 +38,7 @@ class RandomPhotometricDistort(Transform):
     (-0.05, 0.05)
     """
 
+    # Two for each of four steps, one for contrast's place, one for whether channels move, three for their order.
     DRAWS: ClassVar[int] = 13
 
     brightness: Strength = Converted(factor_range, default=(0.875, 1.125))
@@ -54,9 +55,11 @@ class RandomPhotometricDistort(Transform):
             if bounds is None or self.p == 0:
                 return ()
             mask, always = by_chance(u[:, 2 * number], self.p)
+            # Only about half of the images take contrast at this place.
             mask, always = (mask, always) if within is None else (mask & within, False)
             return (kind(mask, between(u[:, 2 * number + 1], *bounds), kind=images.kind, always=always),)
 
+        # Contrast is there twice, with the same numbers; an image takes at most one of the two.
         steps = [
             step(ops.Brightness, 0, self.brightness),
             step(ops.Contrast, 1, self.contrast, first),

@@ -35,6 +35,7 @@ def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
         f64[...] in [0, 1], accurate to 1e-12; values near 0 are also accurate in their leading digits.
     """
     u, a, b = _checked(u, 1.0), _positive(a, "beta_quantile: a"), _positive(b, "beta_quantile: b")
+    # The distribution function is x ** a for b = 1, and 1 - (1 - x) ** b for a = 1.
     if b == 1:
         return np.asarray(u ** (1 / a))
     if a == 1:
@@ -74,8 +75,10 @@ def dirichlet(u: npt.ArrayLike, alpha: float) -> F64:
     Returns:
         f64[..., n], whose last axis sums to 1.
     """
+    # The quantile of 0 has the logarithm -inf. If a whole row had it, the weights would be NaN.
     u = np.maximum(_checked(u, np.nextafter(1, 0)), 2.0**-54)
     logs = _log_gamma_quantile(u, _positive(alpha, "dirichlet: alpha"))  # numbers of a small alpha underflow
+    # Divide by the largest number first, so that not all of them can underflow to 0.
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
@@ -109,6 +112,7 @@ def _beta_lower(p: F64, a: float, b: float) -> F64:
         # the step is the error of log F divided by it. All three may underflow, so use logarithms.
         step = (log_cdf - log_p[todo]) * np.exp(log_cdf - (a * log_x + b * log_y - log_beta))
         t[todo] -= step
+        # Only numbers that still move are computed again.
         todo = todo[np.abs(step) > 1e-14 * np.maximum(1, np.abs(t[todo]))]
         if not todo.size:
             break
@@ -125,6 +129,7 @@ def _log_beta_cdf(log_x: F64, log_y: F64, a: float, b: float, log_beta: float) -
     out[near] = front[near] - math.log(a) - np.log(_beta_fraction(x[near], a, b))
     far = ~near
     rest = np.exp(front[far]) / b / _beta_fraction(y[far], b, a)
+    # The rest may round to 1, whose complement has no logarithm.
     out[far] = np.log1p(-np.minimum(rest, 1 - 2**-53))
     return out
 
@@ -162,6 +167,7 @@ def _log_gamma_quantile(u: F64, a: float) -> F64:
         # Newton in t = log x, where dx/dt = x, so the density in t is x^a e^-x / Gamma(a). In the upper half the upper
         # probability is the accurate one.
         density = a * t[todo] - np.exp(t[todo]) - math.lgamma(a)
+        # exp() overflows above 709.
         step = np.where(
             upper[todo],
             (log_q[todo] - above) * np.exp(np.minimum(above - density, 700)),
@@ -181,6 +187,7 @@ def _log_gamma_cdf(t: F64, a: float) -> tuple[F64, F64]:
     below, above = np.empty_like(x), np.empty_like(x)
     near = x < a + 1  # here the series is short; elsewhere the fraction is
     below[near] = front[near] + np.log(_gamma_series(x[near], a))
+    # As for beta: the tail may round to 1.
     above[near] = np.log1p(-np.minimum(np.exp(below[near]), 1 - 2**-53))
     far = ~near
     above[far] = front[far] + np.log(_gamma_fraction(x[far], a))

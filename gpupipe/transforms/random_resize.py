@@ -20,6 +20,7 @@ __all__ = ["RandomResize", "RandomShortestSize", "RandomZoomOut", "ScaleJitter"]
 
 
 def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[Ops, Images]:
+    # A long, flat image may come out with an edge of 0.
     height, width = np.maximum(height, 1), np.maximum(width, 1)
     return resized(transform, images, height, width), images.sized(height, width)
 
@@ -156,6 +157,7 @@ class RandomZoomOut(Transform):
             side = np.where(drawn, (have.astype(np.float32) * r).astype(np.int64), have)
             sides.append(side)
             starts.append(((side - have).astype(np.float32) * place.astype(np.float32)).astype(np.int64))
+        # The canvas is a crop whose window begins outside the image.
         top, left, height, width = (n.astype(np.int32) for n in (-starts[0], -starts[1], *sides))
         crop = Crop(top, left, height, width, padded=True, fill=self.fill, mask=drawn)
         return (crop,), images.sized(sides[0], sides[1])

@@ -89,6 +89,7 @@ class Resize(Transform):
                 over = (new_long > self.max_size) | (self.size is None)
                 new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
                 new_long = np.where(over, self.max_size, new_long)
+            # The shorter edge of a very flat image may truncate to 0.
             new_short = np.maximum(new_short, 1)
             height, width = np.where(w <= h, new_long, new_short), np.where(w <= h, new_short, new_long)
         return resized(self, images, height, width), images.sized(height, width)
@@ -133,6 +134,7 @@ class RandomResizedCrop(Transform):
         left = np.where(fits, below(u[:, 1], room_w + 1), room_w // 2)
         crop = Crop(i32(top), i32(left), i32(height), i32(width))
         out_h, out_w = (filled(len(u), n) for n in self.size)
+        # With a single filter, the last number is one of the ratios', and the choice is 0 in any case.
         ops = resized(self, images.sized(height, width), out_h, out_w, u[:, -1])
         return (crop, *ops), images.sized(out_h, out_w)
 

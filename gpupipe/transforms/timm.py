@@ -67,17 +67,21 @@ class _Timm(Transform):
             u: f64[B, 6].
             choice: i64[B], index into ``options``, or -1 for none.
         """
+        # -1 takes the last row, and `happens` excludes the image.
         prob, magnitude = (np.array([getattr(s, k) for s in options])[choice] for k in ("prob", "magnitude"))
         if math.isinf(levels.magnitude_std):
             magnitude = magnitude * u[:, 1]
         elif levels.magnitude_std > 0:  # Box and Muller, 1958
+            # 1 - u, because u may be 0 but never 1.
             normal = np.sqrt(-2.0 * np.log1p(-u[:, 1])) * np.cos(2.0 * np.pi * u[:, 2])
             magnitude = magnitude + levels.magnitude_std * normal
         level = np.clip(magnitude, 0.0, levels.magnitude_max) / 10.0
+        # timm omits a step if its number exceeds prob.
         happens = (choice >= 0) & (u[:, 0] <= prob)
         sign = np.where(u[:, 3] > 0.5, -1.0, 1.0)
         modes = below(u[:, 4], len(levels.interpolation))
         ops: list[Op] = []
+        # Steps of one name differ only in their numbers, so they share an op.
         for name in dict.fromkeys(s.name for s in options):
             mine = np.isin(choice, [k for k, s in enumerate(options) if s.name == name])
             ops += operation(name, Drawn(happens & mine, level, sign, u[:, 5]), modes, images, levels)
@@ -198,6 +202,7 @@ class TimmAugMix(_Timm):
                 ops += self._step(v[:, 1:], self.steps, choice, images, self.levels)
             chains.append(tuple(ops))
         every = everywhere(n)
+        # As in timm, the sum of the chains becomes an image before it is blended with the original.
         inner = Mix(every, weights, branches=tuple(chains), kind=images.kind, always=True)
         both = np.stack([np.float32(1) - share, share], axis=1)
         outer = Mix(every, both, branches=((), (inner,)), kind=images.kind, always=True)

@@ -69,6 +69,7 @@ class ResizeKeepRatio(Transform):
         scale = low + (high - low) * u[:, 1]
         scale = np.where(u[:, 0] < self.random_scale_prob, scale**-0.5 if self.random_scale_area else scale, 1.0)
         narrow, wide = np.log(self.random_aspect_range)
+        # The ratio's square root goes to each edge, to one as a factor and to the other as a divisor.
         aspect = np.exp((narrow + (wide - narrow) * u[:, 3]) / 2)
         aspect = np.where(u[:, 2] < self.random_aspect_prob, aspect, 1.0)
         factors = np.stack([scale / aspect, scale * aspect], axis=1)

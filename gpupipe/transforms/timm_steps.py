@@ -154,6 +154,7 @@ def _move(name: str, d: Drawn, images: Images, mode: str, levels: Levels) -> War
     signed = d.sign * d.level
     if name == "Rotate":
         return rotation_warp(images, d.mask, angle=30.0 * signed, interpolation=mode, fill=levels.fill)
+    # Entry 1 shears x by y, entry 3 y by x. Entries 2 and 5 are the shifts along x and y.
     matrix = np.tile([1.0, 0, 0, 0, 1, 0], (len(signed), 1))
     along = 0 if "X" in name else 1
     if name.startswith("Shear"):

@@ -121,6 +121,7 @@ class FiveCrop(Transform):
         places = [(none, none), (none, right), (down, none), (down, right), middle]
         crops = []
         for top, left in places:
+            # The mirror image begins at the far edge of the original.
             top, left = down - top if from_bottom else top, right - left if from_right else left
             height, width = (i32(filled(len(top), n)) for n in (h, w))
             crops.append(Crop(i32(top), i32(left), height, width))

@@ -67,6 +67,7 @@ class Dali(Options, EngineConfig):
             )
         from .routes import route_of
 
+        # Raises an error for what no route can do.
         route_of(setup, self)
 
     def _check_nvdec(self, setup: Setup) -> None:

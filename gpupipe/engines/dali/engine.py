@@ -83,6 +83,7 @@ class DaliEngine(Engine):
         if ready.turns is not None:
             fed |= turns_fed(ready.turns)
         for inp in self.runner.graph.inputs:
+            # An input without a name is not fed. It only checks the op, as for a resize to one size.
             array = inp.array(ops)
             if inp.name:
                 fed[inp.name] = array
@@ -148,6 +149,7 @@ class DaliEngine(Engine):
 
     def close(self) -> None:
         built = self.runner.is_built
+        # Before the reader, whose memory DALI reads in place.
         self.runner.reset()
         if self._reader is not None:
             self._reader.close()
@@ -285,6 +287,7 @@ class DaliRun(Run):
                 return
             if ready is None:
                 return
+            # DALI gets nothing of these plans: they raise an error, or are made elsewhere.
             skipped = bool(ready.bad or ready.exchanged or ready.is_by_hand)
             self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
 

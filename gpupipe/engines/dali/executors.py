@@ -195,6 +195,7 @@ class GraphAlone(Executor):
             if isinstance(ready.owner, Borrowed) and ready.owner.holds(tensor):
                 tensor = tensor.clone()  # memory that DALI passed through will be overwritten
             made.append(tensor)
+        # Views come as a tuple, even if there is only one.
         return made[0] if len(made) == 1 and not self.end.branches else tuple(made)
 
 
@@ -226,6 +227,7 @@ class GraphThenThreads(Executor):
             for rows in rows_of_pieces(ready, count, self.setup.threads)
         )
         runner.add(pieces)
+        # This waits for nothing: the threads iterate over the images.
         images, (rest,) = _images(runner, self.setup, ready, pieces), self.end.rest(self.ops(ready.plan))
         if self.setup.cuda:  # send bytes without reordering; the device runs ops that are cheaper on a batch
             making = self._threads.start(count, images, rest, "channels_last", whole=False, pinned=True)
@@ -243,6 +245,7 @@ class GraphThenThreads(Executor):
         making, memory_format = started.making, self.setup.pipeline.memory_format
         assert making is not None
         rested = zip(to_device(images, self.setup), making.rest, strict=True)
+        # Images of different sizes come as a list, and each is a batch of its own.
         made = [
             [apply_batch(image[None], rest, memory_format)[0] for image in batch]
             if isinstance(batch, list)
@@ -266,6 +269,7 @@ def _images(runner: Runner, setup: Setup, ready: Loaded, pieces: Sequence[Piece]
         try:
             (images,), shapes = runner.get(piece)
         except Failed:
+            # The whole batch is made again elsewhere.
             for other in pieces:
                 other.wanted = False
             raise
@@ -287,6 +291,7 @@ def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
     rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
     if ready.turns is not None:  # headers have the size before rotation
         planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
+    # The graph reads the headers of the rows that come encoded, and of no others.
     if ready.pixels is not None:
         rows = np.array([row for row in rows.tolist() if not len(ready.pixels[row])], np.int64)
     if not len(rows):

@@ -129,6 +129,7 @@ def turns_fed(turns: npt.NDArray[np.uint8]) -> dict[str, Any]:
     """Return the inputs of :class:`_Upright` by name. ``turns`` u8[B] are EXIF orientations, 1 to 8."""
     return {
         "turned": turns != 1,
+        # These exchange rows and columns; only reflections remain then.
         "sideways": turns >= 5,
         "mirrored": np.isin(turns, (2, 3, 6, 7)).astype(np.int32),
         "flipped": np.isin(turns, (3, 4, 7, 8)).astype(np.int32),
@@ -176,6 +177,7 @@ def build_graph(
                 else:
                     image = fn.decoders.image(raw, **arguments)
                     image = fn.slice(image, **window) if window else image
+                # Images that come as pixels are upright already.
                 image = image if upright is None else upright(image)
                 return image if handed is None else handed.join(image)
 

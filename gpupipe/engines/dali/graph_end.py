@@ -157,6 +157,7 @@ def _areas(ops: Sequence[Op]) -> list[float]:
 
 
 def _whole(ops: Sequence[Op], common: Callable[[], Size]) -> GraphEnd:
+    # Views has no lowering itself, so DALI's reach ends at it.
     n, size = _reach(ops, None)
     if n == len(ops) - 1 and isinstance(ops[n], Views):
         return GraphEnd(n, tuple(_checked(branch, size, common) for branch in ops[n].branches))
@@ -173,6 +174,7 @@ def _checked(ops: Sequence[Op], size: Size, common: Callable[[], Size]) -> int:
             raise PipelineError(
                 f"{names_of([op])[0]}{'' if op is ops[n] else f' after {named}'} cannot run on a GPU here; move it"
             )
+    # Without a crop or resize, images may still have the common size of the decoded ones.
     if size is None and (common() is None or any(hasattr(op, "height") for op in ops[:n])):
         raise PipelineError(
             f"{named} works on the whole batch, but images have different sizes at that point; put a "

@@ -85,6 +85,7 @@ class NvdecReader(Reader):
             if bad:
                 yield Loaded(plan, bad=tuple(bad))
             elif scheduled:
+                # If the decoder fails on this batch, the others in flight must be begun again.
                 yield self._outputs(plan, [p for p, _, waits in pending if waits])
             else:
                 self._refused += 1

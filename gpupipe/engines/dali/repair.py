@@ -59,5 +59,6 @@ def _from_user_code(batch: TakeBatch, ready: Loaded, form: MediaForm, row: int) 
     if ready.pixels is not None and len(ready.pixels[row]):
         return Taken([ready.pixels[row]], int(window_of(ready.plan.ops or ()) is not None))
     data = ready.media[row].tobytes()
+    # Paths are rows of a matrix that is padded with zeros.
     media: Media = os.fsdecode(data.rstrip(b"\0")) if form == "paths" else data
     return batch.image(row, media)

@@ -60,6 +60,7 @@ def route_of(setup: Setup, options: Options) -> Route:
     clips = ClipBatches.of(setup)
     if clips is not None:
         return _Clips(setup, clips)
+    # "whole" asks for DALI's own operators.
     pixels = None if options.graph == "whole" else PixelImages.of(setup)
     if pixels is not None:
         return _Pixels(setup, pixels)
@@ -127,6 +128,7 @@ class _Graph(Route):
         with deferred():  # an import of DALI that a signal interrupted cannot be repeated
             from .engine import DaliEngine
 
+        # "auto" means True.
         options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
         decodes = DecoderOptions(self._roi(fancy), options.hw_decoder_load, fancy)
         return DaliEngine(self._setup, decodes, self._executor, nvdec=options.video == "nvdec")

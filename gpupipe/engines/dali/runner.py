@@ -157,6 +157,7 @@ class Runner:
 
     def forked(self) -> None:
         """Handle a fork in the child, where no other thread exists: at exit DALI would wait for its threads."""
+        # A thread that held the lock in the parent does not exist here.
         self._using = threading.Lock()
         if self._graph is not None:
             from nvidia.dali import Pipeline

@@ -79,6 +79,7 @@ class _Batch(FrameTaker):
             places = self.media if by_time else self.media.transpose(1, 2)
         self._places = [clip.unbind() for clip in places.unbind()]
         """[C, H, W]: the destination of each frame of each clip."""
+        # One call makes a frame only if it includes all of the ops.
         here = Moves.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
         self._moves = Moves(self._head if here else ())
         self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None

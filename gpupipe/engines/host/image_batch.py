@@ -59,6 +59,7 @@ class ImageBatch:
         """Images of different sizes, one after another in one piece of memory."""
         self._sizes: list[list[int]] = []
         """Height and width of each of them."""
+        # Images of different sizes each get their own part of the memory, so they are not padded to one size.
         if self.head and isinstance(padding := self.head[-1], Crop) and padding.content is not None:
             self.head, self._sizes = self.head[:-1], padding.content.tolist()
         self.head = joined_crops(self.head)
@@ -118,6 +119,7 @@ class ImageBatch:
                 batch = self._batch(view, x.shape[1:], x.dtype)
             if batch.shape[1:] != x.shape[1:]:
                 raise different_sizes()
+            # As for single images: reorder bytes rather than floats.
             planar = x.dtype == torch.uint8 and self._layout is torch.contiguous_format
             apply_batch(x.contiguous() if planar else x, _mine(end.ops, rows), out=batch[rows])
 
@@ -154,6 +156,7 @@ class ImageBatch:
 
     def _batch(self, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return [B, C, H, W], allocated for the first image."""
+        # Several threads may have a first image.
         with self._allocating:
             batch = self._tensors[view]
             if batch is None:

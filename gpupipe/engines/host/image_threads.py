@@ -98,6 +98,7 @@ class Making:
         self._unmade = dict(enumerate(self._made))
         self._images, self._count, self._taking = enumerate(images), count, threading.Lock()
         self._cancelled = False
+        # next() gives True to the first thread that asks, and needs no lock.
         self._nothing_failed = iter((True,))
         self._working: deque[Future[None]] = deque()
 
@@ -138,6 +139,7 @@ class Making:
                         self._batch.put(image, row)
         except BaseException:
             self.cancel()
+            # Only the first failure is raised, because `row` must be the row of its image.
             if next(self._nothing_failed, False):
                 self.row = row
                 raise

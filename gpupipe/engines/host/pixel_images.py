@@ -49,6 +49,7 @@ class PixelImages(AheadReader[None]):
 
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[None]:
         assert plan.ops is not None
+        # The luma of three equal values is that value, so the first op is left out.
         is_gray = self._images.images.shape[3] == 1 and _makes_gray(plan.ops)
         batch = ImageBatch(len(plan), plan.ops[is_gray:], self._memory, self._memory_format)
         channels = 1 if is_gray else 3

@@ -60,6 +60,7 @@ def one_sample(dataset: Dataset, index: int) -> Any:
         _WARNED.add(dataset)
         text = f"it reads {type(dataset).__name__} sample by sample, without an engine, and with torch's random numbers"
         warn("torch's DataLoader iterates over a dataset of gpupipe", [Reason(text, "read-by-torch")])
+    # The seed comes from torch's generator, so torch.manual_seed() repeats the sample.
     pipeline, seed = dataset.transform, int(torch.randint(2**62, ()))
     at = np.array([index], np.int64)
     plan = with_boxes(dataset, pipeline, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))

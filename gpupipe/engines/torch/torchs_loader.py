@@ -23,6 +23,7 @@ def is_read_by_torchs_loader() -> bool:
             return False
         if frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
             worker = get_worker_info()
+            # One warning is enough for all workers.
             return worker is None or worker.id == 0
         frame = frame.f_back
     return False

@@ -87,10 +87,12 @@ class Decode:
         if head is not None:
             return Decoded(stack_plan(plan, images), target, None, [])
         count = dataset.images_per_sample
+        # A plan of several images per sample has the first images of all samples, then the second ones.
         images = [image for number in range(count) for image in images[number::count]]
         size = next((size_of(image) for image in images if image is not None), None)
         if size is None:
             return Decoded(None, target, None, [], by_hand)
+        # A row that user code made is black, in the size of another image, so that the batch can be stacked.
         images = [np.zeros((*size, 3), np.uint8) if image is None else image for image in images]
         sizes = np.array([size_of(image) for image in images], np.int32)
         plan = resolve_plan(with_own_numbers(plan.of_images(count), numbers), self.pipeline, sizes)

@@ -48,6 +48,7 @@ class Gray(HasMask):
         return f"gray {self.kind}"
 
     def where(self, mask: Mask, sizes: I64) -> Op:
+        # A batch cannot have one channel in some images only: raise.
         if self.channels == 1:
             return Op.where(self, mask, sizes)
         return replace(self, mask=self.mask & mask, always=False)

@@ -140,6 +140,7 @@ class Resize(Op):
         return f"resize {self.interpolation} {of}" + (" antialias" if self.antialias else "")
 
     def where(self, mask: Mask, sizes: I64) -> Op:
+        # An image that is resized to its own size stays as it is, so no mask is needed.
         height = np.where(mask, self.height, sizes[:, 0]).astype(np.int32)
         width = np.where(mask, self.width, sizes[:, 1]).astype(np.int32)
         return replace(self, height=height, width=width)

@@ -50,5 +50,6 @@ class CutMix(Mixing):
     width: I32
 
     def where(self, mask: Mask, sizes: I64) -> Op:
+        # A window without pixels pastes nothing.
         height, width = (np.where(mask, n, 0).astype(np.int32) for n in (self.height, self.width))
         return replace(self, factor=np.where(mask, self.factor, 1.0), height=height, width=width)

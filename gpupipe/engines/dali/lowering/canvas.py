@@ -78,12 +78,14 @@ class Canvas:
             self.image = self.decode(None, None)
         if self._mirror is not None or self._flip is not None:
             axes = {k: v for k, v in (("horizontal", self._mirror), ("vertical", self._flip)) if v is not None}
+            # fn.flip mirrors along this axis unless told otherwise.
             self.image = fn.flip(self.image, **{"horizontal": 0, **axes})
             self._mirror = self._flip = None
         return self.image
 
     def window(self, start: Any, shape: Any) -> None:
         """Crop to a window inside the image, within the decoder if still possible."""
+        # A flip that is still deferred would move the window.
         if self.image is None and self._mirror is None and self._flip is None:
             assert self.decode is not None
             self.image = self.decode(start, shape)
@@ -91,6 +93,7 @@ class Canvas:
             self.image = fn.slice(self.pixels(), start=start, shape=shape, axes=[0, 1])
 
     def flip(self, axis: str, mask: Any) -> None:
+        # Only one flip along each axis can be deferred.
         if (self._mirror if axis == "horizontal" else self._flip) is not None:
             self.pixels()
         if axis == "horizontal":
@@ -100,6 +103,7 @@ class Canvas:
 
     def arithmetic(self, shift: Array, scale: Array) -> None:
         """Append ``(y - shift) / scale``."""
+        # ((x - a) / b - shift) / scale = (x - (a + shift b)) / (b scale)
         self._shift = self._shift + shift * self._scale
         self._scale = self._scale * scale
         self._pointwise = True
@@ -128,6 +132,7 @@ class Canvas:
         return self._normalize(layout, getattr(types, _FLOAT[self.dtype]))
 
     def _normalize(self, layout: str, dtype: Any) -> Any:
+        # crop_mirror_normalize mirrors by itself, so pixels() is left with vertical flips only.
         mirror, self._mirror = self._mirror, None
         image = fn.crop_mirror_normalize(
             self.pixels(),

@@ -38,6 +38,7 @@ def gray(canvas: Canvas, address: OpAddress, op: ops.Gray) -> None:
 @lowering(ops.Brightness, only="uint8")
 def brightness(drawn: Selected, op: ops.Brightness) -> Any:
     image = drawn.image
+    # DALI's shift is a share of the value range.
     return fn.brightness_contrast(image, brightness=factor_of(drawn), brightness_shift=CUT_OFF / 255)
 
 

@@ -30,6 +30,7 @@ def sharpness(drawn: Selected, op: ops.Sharpness) -> Any:
         "anchor": fn.stack(zero, zero, height - 1.0, zero, zero, zero, zero, width - 1.0),
         "shape": fn.stack(one, width, one, width, height, one, height, one),
     }
+    # Where the change was erased, the exclusive or returns the original pixels.
     less = image ^ fn.erase(changed, axis_names="HW", **frame)
     return blend(image, less, factor, drawn.canvas.channels)
 
@@ -73,6 +74,7 @@ def autocontrast(drawn: Selected, op: ops.AutoContrast) -> Any:
         for reduce in (fn.reductions.min, fn.reductions.max)
     )
     flat = low == high  # a channel of one value does not change
+    # A flat channel gets 0 and 255, with which stretching changes nothing.
     mean, spread = low * (1.0 - flat), high - low + flat * 255.0
     if drawn.canvas.device == "gpu":  # as arguments they would have to be copied to the CPU
         return stretched(image, mean, spread, drawn.canvas.channels)
@@ -102,6 +104,7 @@ def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     count = drawn.beside(size[0] * size[1]) - last
     step = math.floor(count / 255.0)
     stays = step < 1.0  # as Pillow leaves channels with fewer values than steps
+    # A channel that stays is multiplied by 0 here, without a division by 0, and added below.
     stretch = (1.0 - stays) * count / (255.0 * step + stays)
     return to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), drawn.canvas.channels)
 

@@ -71,6 +71,7 @@ def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine:
     use_affine = affine and canvas.device == "gpu"
     read = (lambda op: matrix(op)[:, :2]) if use_affine else matrix
     maps = drawn.number("matrix", types.FLOAT, 2, read)
+    # A perspective map keeps the size.
     size: dict[str, Any] = {}
     if affine:
         size["size"] = drawn.number("size", types.FLOAT, 1, _size)
@@ -85,11 +86,13 @@ def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine:
 
     whole = canvas.dtype == "uint8"
     fill = _fill(drawn, op, whole)
+    # One channel of the same size, at the highest value: mapped, it shows what lies inside.
     white = fn.reshape(fn.slice(image, start=[0], shape=[1], axes=[2]), layout="HWC")
     white = white | np.uint8(255) if whole else white * np.float32(0) + np.float32(1)
     if nearest:
         out = mapped(image, filled=True, nearest=True)
         if fill is not None:
+            # Nearest pixels of white are 0 or 255, so bit operations select.
             inside = mapped(white, filled=True, nearest=True)
             out = out + ((inside ^ np.uint8(255)) & fill if whole else (np.float32(1) - inside) * fill)
     elif op.kind == "pil":
@@ -104,6 +107,7 @@ def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine:
         if op.fill is not None:
             share = mapped(fn.cast(white, dtype=types.FLOAT) if whole else white, filled=True, nearest=False)
             share = share * np.float32(1 / 255) if whole else share
+            # torchvision's out * share + fill * (1 - share).
             out = out * share if fill is None else (out - fill) * share + fill
         out = fn.cast(out, dtype=types.UINT8) if whole else out
     return fn.reshape(out, layout="HWC")
