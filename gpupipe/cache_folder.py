@@ -118,6 +118,7 @@ class _Lock:
 
     def __init__(self, path: str, what: str):
         self._path = path
+        # The time makes the content differ from that of an earlier process with the same number.
         self._content = json.dumps([_machine(), os.getpid(), threading.get_ident(), time.time()]).encode()
         wait = _Wait(path, what)
         while not self._create():

@@ -122,6 +122,7 @@ class Patches:
         valid = torch.zeros((len(images), longest), dtype=torch.bool, device=patches.device)
         for row, (image, (rows, columns)) in enumerate(zip(images, grids, strict=True)):
             count = rows * columns
+            # [C, rows, P, columns, P] becomes [rows, columns, P, P, C]: patch by patch, with channels last.
             cut = image.reshape(channels, rows, edge, columns, edge).permute(1, 3, 2, 4, 0)
             patches[row, :count] = cut.reshape(count, -1)
             coord[row, :count] = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).reshape(count, 2)

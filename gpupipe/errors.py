@@ -92,6 +92,7 @@ class TranslationError(ConfigError):
         return self.reasons[0].code
 
     def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[Reason, ...]]]:
+        # By default, pickle would make it again from the message alone, without the reasons.
         return type(self), (str(self), self.reasons)
 
 

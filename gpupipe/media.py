@@ -95,10 +95,12 @@ class Clip(Medium):
         if self.layout == "TCHW":
             return clips
         clips = clips.transpose(1, 2)
+        # Transposed frames in channels_last are a clip in channels_last_3d, without a copy.
         return clips if memory_format == "channels_last" else clips.contiguous()
 
     def flatten(self, batch: Any) -> Any:
         return (batch.transpose(1, 2) if self.layout == "CTHW" else batch).flatten(0, 1)
 
     def turn(self, tall: Any, count: int) -> Any | None:
+        # Pictures that lie one below the other within each channel are in the order of CTHW.
         return tall.unflatten(2, (count, -1)) if self.layout == "CTHW" else None

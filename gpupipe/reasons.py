@@ -160,6 +160,7 @@ def without_addresses(text: str) -> str:
     >>> without_addresses("<function f at 0x7f00> of <__main__.A object at 0x7f01>")
     'f of A'
     """
+    # Representations may be nested, so replace the inner ones first and look again.
     while (shorter := _ADDRESS.sub(lambda found: (found[1] or found[2]).removeprefix("__main__."), text)) != text:
         text = shorter
     return text

@@ -55,6 +55,7 @@ def _wanted_again(category: type[Warning], text: str, module: str, line: int) ->
     for action, message, kind, where, at in warnings.filters:
         fits = issubclass(category, kind) and at in (0, line)
         if fits and _matches(message, text) and _matches(where, module):
+            # As in Python, the first filter that fits decides.
             return action in ("always", "all", "error")
     return False
 

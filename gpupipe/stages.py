@@ -92,6 +92,7 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.account = _Account()
         with _adding:
+            # Nothing tells when a thread ends, so a new thread looks for accounts of ended ones.
             for ended in [account for account in _accounts if account.thread() is None]:
                 _accounts.remove(ended)
                 _sum(_ended, ended.wall, ended.cpu)
@@ -131,6 +132,7 @@ def queued() -> tuple[float, float]:
     for account in tuple(_accounts):
         try:
             with open(f"/proc/self/task/{account.number}/schedstat", "rb") as file:
+                # Three numbers: nanoseconds on a processor and in the queue, and turns on a processor.
                 nanoseconds = int(file.read().split()[1])
         except (OSError, IndexError):
             continue

@@ -91,6 +91,7 @@ def children(pid: int | None = None) -> list[int]:
             if state != "Z":  # not a zombie
                 below.setdefault(int(parent), []).append(other)
     found = [pid or os.getpid()]
+    # The list grows while it is read, up to the last descendants.
     for one in found:
         found += below.get(one, [])
     return found[1:]
@@ -99,11 +100,13 @@ def children(pid: int | None = None) -> list[int]:
 def cpu_seconds(pid: int | None = None) -> float:
     """Return the user and system time used by a process, by default this one, and its living descendants."""
     family = (pid or os.getpid(), *children(pid))
+    # Fields 14 and 15: ticks in user and in system mode.
     return sum(int(ticks) for one in family for ticks in _stat(one)[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def _stat(pid: int) -> list[str]:
     """Return the fields of ``/proc/PID/stat`` from the third one, the state."""
+    # Before it comes the program's name in parentheses, which may contain spaces and parentheses.
     return "".join(_lines(_PROC / str(pid) / "stat")).rpartition(")")[2].split()
 
 

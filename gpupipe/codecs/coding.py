@@ -36,6 +36,7 @@ class Coding(NamedTuple):
         Coding(format='TIFF', mode='L', decoder='tiff_lzw', raw='L', notes=('planar',))
         """
         name, *notes = text.split(" ")
+        # The padding lets shorter texts be read as well, and the empty one of a bad sample.
         format, mode, decoder, raw = (*name.split("/", 3), "", "", "")[:4]
         return cls(format, mode, decoder, raw, tuple(notes))
 

@@ -79,7 +79,9 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
 
     def pixels(image: Image.Image, encoded: bytes) -> Smaller:
         width, height = image.size
+        # draft() keeps both sides at least this large, so round it down.
         image.draft(None, (max(width // factor, 1), max(height // factor, 1)))
+        # draft() does nothing to images other than JPEGs, so they keep their size.
         if image.size != (-(-width // factor), -(-height // factor)):
             raise Undecodable("changed", f"the index says that it is a JPEG, but it is {image.format}")
         turn = orientation_of(image) if limits.exif else 1
@@ -97,7 +99,9 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
 def smaller_origin(size: tuple[int, int], factor: int, turn: int) -> tuple[float, float]:
     """Return ``top`` and ``left`` of :class:`Smaller` for an upright image of ``size`` that was turned by EXIF
     orientation ``turn``."""
+    # libjpeg rounds up, which adds -side % factor pixels of the full size after the last row and column.
     top, left = (-side % factor / factor for side in size)
+    # These orientations bring the last rows of the stored image to the top or left, and with them what was added.
     return top * (turn in (3, 4, 7, 8)), left * (turn in (2, 3, 6, 7))
 
 
@@ -163,6 +167,7 @@ def peek(media: Media, limits: Limits = Limits()) -> Peeked:
         if isinstance(media, bytes):
             return guarded(lambda: look(io.BytesIO(media), lambda n, at: media[at : at + n], len(media)))
         place = Place(os.fsencode(media), max_bytes=limits.max_bytes)
+        # Errors of the system pass guarded(), so that use_place() sees them and reads again.
         return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 

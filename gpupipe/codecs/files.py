@@ -76,6 +76,7 @@ def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY)
     :class:`OSError`.
     """
     try:
+        # O_NONBLOCK lets a FIFO open at once, so that the check below can refuse it. Regular files ignore it.
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
         if e.errno == errno.ENXIO:  # a socket
@@ -152,6 +153,7 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
             raise ends_before(place, size)
+        # Other samples lie in the same page, so it is kept unpacked for them.
         if place.packed is not None and place.packed.shared:
             data = unpacked_at(file.fileno(), place)
             return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
@@ -172,6 +174,7 @@ def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], Read
         raise Undecodable("undecodable", str(e)) from None
 
     def read(n: int, offset: int) -> bytes:
+        # Pillow also reads this file and relies on its position.
         before = file.tell()
         file.seek(offset)
         found = file.read(n)
@@ -179,6 +182,7 @@ def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], Read
         return found
 
     result = use(file, read, packed.take)
+    # Data are inflated as far as they are read, so a wrong size may only show at the end.
     try:
         check_unpacked(file)
     except OSError as e:
@@ -195,6 +199,7 @@ class _Part(RawFile):
 
     def read_at(self, n: int, offset: int) -> bytes:
         """Read bytes as :data:`ReadAt` specifies."""
+        # Never beyond the part: there begins another sample.
         return os.pread(self._fd, max(min(n, self.size - offset), 0), self._offset + offset)
 
     def at(self, position: int, count: int) -> bytes:
@@ -222,6 +227,7 @@ def read_at(fd: int, place: Place) -> bytes:
             f"{printable(place.path)}: not enough memory for its {length} bytes; a dataset rejects files with more "
             "than max_bytes"
         ) from None
+    # Never true of a whole file, whose length is -1.
     if len(found) < place.length:
         raise ends_before(place, os.fstat(fd).st_size)
     return found
@@ -268,6 +274,7 @@ def pread(fd: int, length: int, offset: int) -> bytes:
     while at < length and (part := os.pread(fd, min(length - at, 1 << 30), offset + at)):
         parts.append(part)
         at += len(part)
+    # Usually one call returns everything, and joining would copy it.
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

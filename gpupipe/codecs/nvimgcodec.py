@@ -59,6 +59,7 @@ def decode_window(encoded: bytes, size: tuple[int, int], window: tuple[int, int,
             device_id=library.NVIMGCODEC_DEVICE_CPU_ONLY,
             max_num_cpu_threads=1,
             backends=[library.Backend(library.CPU_ONLY)],
+            # libjpeg's default, with which Pillow decodes too.
             options=":fancy_upsampling=1",
         )
         _here.params = library.DecodeParams(apply_exif_orientation=False)

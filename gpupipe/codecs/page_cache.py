@@ -53,6 +53,7 @@ class PageCache:
             ValueError: the compressed bytes are damaged.
             ImportError: the package that unpacks them is not installed.
         """
+        # A wrong index may name another codec or size for the same bytes, and must not get this page.
         key = (key, packed.codec, packed.size)
         page = self._find(key, packed.size + stored)
         if page is None:
@@ -74,9 +75,11 @@ class PageCache:
                     self._pages.move_to_end(key)
                     return page
                 coming = sum(self._coming.values())
+                # A page larger than the limit waits until it would be the only one.
                 if key not in self._coming and (not coming or coming + needed <= self.limit):
                     break
                 self._changed.wait()
+            # Make room before unpacking, so that the sum stays within the limit.
             while self._pages and self.nbytes + needed > self.limit:
                 self._kept -= len(self._pages.popitem(last=False)[1])
             self._coming[key] = needed
@@ -90,6 +93,7 @@ class PageCache:
             return page
         finally:
             with self._changed:
+                # Also after an error: threads that wait for this page then try it themselves.
                 self._coming.pop(key, None)
                 if page is not None:
                     self._pages[key] = page

@@ -81,6 +81,7 @@ class Requests:
                     raise OSError(errno.ECANCELED, "the answer is no longer awaited")
             return [future.result() for future in futures]
         finally:
+            # What has not begun yet does not begin.
             for future in futures:
                 future.cancel()
 
@@ -88,6 +89,7 @@ class Requests:
         future: Future[R] = Future()
         _RUNNING.add(future)
         self._queue.put((future, work))
+        # The semaphore counts idle threads. A new thread starts only if there is none.
         if not self._idle.acquire(blocking=False):
             with self._lock:
                 number, self._threads = self._threads, min(self._threads + 1, self._count)
@@ -105,6 +107,7 @@ def _serve(queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]], idle: thre
                 future.set_result(work())
             except BaseException as e:
                 future.set_exception(e)
+        # An idle thread would otherwise keep its last result alive.
         del future, work
         idle.release()
 

@@ -99,12 +99,14 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     except (MemoryError, Image.DecompressionBombError):
         raise
     except Exception as e:
+        # An error of the system, which has a number, says nothing about the content.
         cut = None if isinstance(e, OSError) and e.errno is not None else cut_short(source)
         if cut is not None:
             raise Undecodable("truncated", cut) from None
         raise
     width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS
+    # Sizes are signed 32-bit integers in the index and in its protocol.
     if width < 1 or height < 1 or max(width, height) >= 1 << 31:
         raise Undecodable("zero-sized", f"the image is {height}x{width} pixels (height x width)")
     if max_pixels is not None and width * height > max_pixels:
@@ -134,6 +136,7 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     decoder, raw = "", ""
     tiles: Any = getattr(image, "tile", ())
     if tiles:
+        # Pillow's plan for decoding: decoder, box, offset, and arguments, of which the first is the raw mode.
         decoder, _, _, args = tiles[0]
         first = args[0] if isinstance(args, tuple) and args else args
         raw = first if isinstance(first, str) else ""
@@ -142,12 +145,14 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
         tags: Any = image.tag_v2  # type: ignore[attr-defined]
         decoder = str(image.info.get("compression", decoder))
         # Pillow always turns a TIFF upright itself, and reports the size after turning.
+        # Tag 284 is the planar configuration: 1 means that the channels of a pixel are neighbors.
         notes = ["turned"] * (tags.get(_ORIENTATION, 1) != 1) + ["planar"] * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
         notes = ["animated"] * (getattr(image, "n_frames", 1) > 1) + ["exif"] * ("exif" in image.info)
     elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
         notes = [TILES]
     end = tail(image, read, size)
+    # Only decoding shows whether such a file is complete. Its errors are classified by guarded().
     if end == "unchecked":
         image.convert("RGB")
     elif end == "suspect":
@@ -156,6 +161,7 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
         except (MemoryError, Image.DecompressionBombError):
             raise
         except Exception as e:
+            # Reading failed, which is no reason to call the file truncated.
             if isinstance(e, OSError) and e.errno is not None:
                 raise
             raise Undecodable("truncated", str(e) or type(e).__name__) from None
@@ -200,6 +206,7 @@ def guarded(work: Callable[[], T], *, reading: bool = False) -> T:
     except Exception as e:  # OSError, SyntaxError, ValueError, struct.error, ...: they depend on the plugin
         if reading and isinstance(e, OSError) and e.errno is not None:
             raise
+        # Pillow has no class for a truncated file; only the text tells.
         kind = "truncated" if isinstance(e, EOFError) or "truncated" in str(e).lower() else "undecodable"
         reason = str(e) if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
         raise Undecodable(kind, reason) from None

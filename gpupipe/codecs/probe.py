@@ -97,6 +97,7 @@ def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: 
         raise Undecodable("empty", "0 bytes")
     with open_image(file, limits.max_pixels) as image:
         width, height = image.size
+        # Now the size in pixels is known, and with it how many bytes make sense.
         if packed and size > _PLAIN + _PER_PIXEL * width * height:
             raise Undecodable("bomb", f"it unpacks into {size} bytes, for {height}x{width} pixels (height x width)")
         height, width, orientation, coding = header(image, read, size, strict=limits.strict)
@@ -112,6 +113,7 @@ _RECORD = struct.Struct("<BBiiHH")
 
 
 def pack(result: Probe) -> bytes:
+    # Cut to fit the record's lengths. unpack() replaces a character that this cuts apart.
     name, reason = str(result.coding).encode()[:99], result.reason.encode(errors="replace")[:2000]
     numbers = (result.status, result.orientation, result.height, result.width, len(name), len(reason))
     return _RECORD.pack(*numbers) + name + reason

@@ -61,6 +61,7 @@ _in_vain = -_LOST_PATIENCE
 
 def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and (
+        # Errors of libraries may lack a number.
         error.errno in _TRANSIENT or (error.errno is None and isinstance(error, (TimeoutError, ConnectionError)))
     )
 
@@ -82,6 +83,7 @@ def advised(error: Exception, why: object, advice: str) -> str:
     network is at fault."""
     if isinstance(error, (ConnectionError, TimeoutError)):
         advice = "check the network and try again, or use the copies on this machine with Remote(offline=True)"
+    # A semicolon means that advice follows.
     return f"{why}" if ";" in f"{why}" else f"{why}; {advice}"
 
 
@@ -121,7 +123,9 @@ def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[
 def _pauses(error: OSError, seconds: tuple[float, ...] | None) -> Iterator[float]:
     global _in_vain
     yield from waits(seconds)
+    # Stores have waits of their own, and EIO concerns one file. After waits in vain, other files wait less.
     if seconds is not None or error.errno == errno.EIO or time.monotonic() - _in_vain < _LOST_PATIENCE:
         return
     yield from waits(_MORE_WAITS)
+    # Reached only if the attempt after the last wait failed as well.
     _in_vain = time.monotonic()

@@ -21,6 +21,7 @@ Checksum = Callable[[bytes], int]
 
 def masked(crc: int) -> int:
     """Convert a checksum to the form that records store."""
+    # Rotated by 15 bits, plus a constant: a plain CRC is of little use over data that contain CRCs.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -55,8 +56,10 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
     parts = []
     for number, value in fields:
         if isinstance(value, int):
+            # Wire type 0, a varint.
             parts += [varint(number << 3), varint(value)]
         else:
+            # Wire type 2, bytes after their length.
             parts += [varint(number << 3 | 2), varint(len(value)), value]
     return b"".join(parts)
 
@@ -64,6 +67,7 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
 def _feature(value: bytes | float | Sequence[float]) -> bytes:
     """Encode a ``tf.train.Feature``. Numbers are packed, as TensorFlow writes them."""
     if isinstance(value, bytes):
+        # Feature has the field 1 for bytes, 2 for floats and 3 for integers, each a message with its list in field 1.
         return message((1, message((1, value))))
     numbers = [value] if isinstance(value, (int, float)) else value
     if any(isinstance(number, float) for number in numbers):
@@ -73,5 +77,6 @@ def _feature(value: bytes | float | Sequence[float]) -> bytes:
 
 def example(features: Mapping[str, bytes | float | Sequence[float]]) -> bytes:
     """Encode a ``tf.train.Example`` of bytes, numbers and lists of numbers."""
+    # A protobuf map is a list of messages with the key in field 1 and the value in field 2.
     entries = [(1, message((1, name.encode()), (2, _feature(value)))) for name, value in features.items()]
     return message((1, message(*entries)))

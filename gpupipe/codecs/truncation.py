@@ -50,8 +50,10 @@ def cut_short(source: IO[bytes]) -> str | None:
     size = source.seek(0, 2)
     needed = 0
     if head[:4] == b"RIFF" and head[8:] == b"WEBP":
+        # RIFF counts the bytes after its own eight.
         needed = 8 + int.from_bytes(head[4:8], "little")
     elif head[:4] in (b"II*\0", b"MM\0*"):
+        # The directory of a TIFF begins with two bytes that count its entries.
         needed = 2 + int.from_bytes(head[4:8], "little" if head[:1] == b"I" else "big")
     return f"the file has {size} bytes, but needs {needed}" if needed > size else None
 
@@ -108,6 +110,7 @@ def _jpeg2000(image: Image.Image, read: ReadAt, size: int) -> str:
 def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
     """Check that the boxes follow one another up to the end."""
     at = 0
+    # Files have a handful of boxes; decoding decides about others.
     for _ in range(64):
         if at == size:
             return ""
@@ -135,6 +138,7 @@ def _raw(image: Image.Image, read: ReadAt, size: int) -> str:
     if not stride:
         if raw not in _RAW_BITS:
             return "suspect"
+        # Rows are not padded, except to whole bytes.
         stride = (_RAW_BITS[raw] * (right - left) + 7) // 8
     return "" if offset + stride * (bottom - top) <= size else "suspect"
 
@@ -142,6 +146,7 @@ def _raw(image: Image.Image, read: ReadAt, size: int) -> str:
 def _tiff(image: Image.Image, read: ReadAt, size: int) -> str:
     """Check that all strips or tiles of the first page lie in the file."""
     tags: Any = image.tag_v2  # type: ignore[attr-defined]
+    # Offsets and lengths of strips, and of tiles.
     for offsets, counts in ((273, 279), (324, 325)):
         places, lengths = tags.get(offsets), tags.get(counts)
         if isinstance(places, tuple) and isinstance(lengths, tuple) and len(places) == len(lengths):

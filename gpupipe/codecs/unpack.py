@@ -49,6 +49,7 @@ _HEAD = struct.Struct("<4sI")
 
 
 def _deflate(data: Stored, size: int) -> bytes:
+    # One byte more than expected shows that the data are wrong, without unpacking all that a bomb has.
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
 
 
@@ -61,8 +62,10 @@ def _recordio(data: Stored, size: int) -> bytes:
         if magic != _MAGIC:
             raise ValueError("a part does not begin with the magic number")
         at += _HEAD.size
+        # The three bits above say whether the part is the first, a middle or the last one.
         length = word & (1 << 29) - 1
         parts.append(bytes(data[at : at + length]))
+        # Parts are padded to four bytes.
         at += (length + 3) & ~3
     return _MAGIC.join(parts)
 
@@ -161,6 +164,7 @@ class _Inflating(RawFile):
     def at(self, position: int, count: int) -> bytes | bytearray:
         start = self._packed.skip + position
         length = max(min(count, self.size - position), 0)
+        # Pillow returns to the beginning of a file, which must not inflate everything again.
         if start + length <= len(self._head):
             return self._head[start : start + length]
         length = min(length, _WINDOW)
@@ -171,11 +175,13 @@ class _Inflating(RawFile):
         """Raise :class:`OSError` unless all of the data can be inflated and has the expected size."""
         size = self._packed.size
         self._reach(size, size)
+        # The expected bytes came; there must not be more.
         if self._start + len(self._window) > size or self._more(1):
             raise OSError(f"its deflate data are damaged: more than {size} bytes")
 
     def _reach(self, start: int, end: int) -> None:
         """Read the bytes from ``start`` to ``end`` into the window. Raises :class:`OSError` if they do not exist."""
+        # Inflating cannot go back, so it begins again.
         if start < self._start:
             self._restart()
         while self._start + len(self._window) < end:
@@ -184,8 +190,10 @@ class _Inflating(RawFile):
                 there = self._start + len(self._window)
                 raise OSError(f"its deflate data are damaged: {there} bytes, not {self._packed.size}")
             self._window += part
+            # Until the window moves, it begins with the first byte.
             if not self._start:
                 self._head = bytes(self._window[:_WINDOW])
+            # Drop what exceeds the window, but nothing from start on.
             surplus = min(len(self._window) - _WINDOW, start - self._start)
             if surplus > 0:
                 del self._window[:surplus]
@@ -200,6 +208,7 @@ class _Inflating(RawFile):
                 part = self._inflate.decompress(stored, most)
             except zlib.error as e:
                 raise OSError(f"its deflate data are damaged: {e}") from None
+            # There is no more input, and what zlib held back came with this call.
             if not stored:
                 break
         return part

@@ -91,6 +91,7 @@ def run(
 
         def progress(name: str, round_: int, rate: float) -> None:
             nonlocal last
+            # Round 0 is the warm-up, which does not count.
             if round_:
                 result.rates[name].append(rate)
             last = f"{f'round {round_} of {rounds}' if round_ else 'warming up'}: {_title(name)} {rate:,.0f} {what}/s"

@@ -31,6 +31,7 @@ def run(
             raise ConfigError("--beside is for images behind a network, but videos are local files")
         return _videos(dataset, given, rebuild)
     summary = dataset.index_summary()
+    # An index that was just built from nothing need not be built again.
     if rebuild and not (summary.built and not summary.reused):
         with libraries_silenced():
             dataset.reindex()

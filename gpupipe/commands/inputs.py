@@ -118,6 +118,7 @@ def open_pipeline(text: str) -> Compose:
     if not callable(function) or name.startswith("_"):
         raise ConfigError(f"{text!r}: no function {name!r}; choose from {', '.join(_functions(module)) or 'none'}")
     try:
+        # Checked before the call, so that a TypeError from within the function is not taken for wrong arguments.
         inspect.signature(function).bind(**_arguments(arguments, text))
     except TypeError as e:
         raise ConfigError(f"{text!r}: {e}; its signature is {name}{inspect.signature(function)}") from None
@@ -184,6 +185,7 @@ def _load(path: Path) -> ModuleType:
 def _arguments(text: str, whole: str) -> dict[str, Any]:
     """Parse ``size=128,dtype=uint8`` as keyword arguments. Values are Python literals; a bare word is text."""
     try:
+        # Parsed and never run: only literals are evaluated.
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
         return {str(k.arg): k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)

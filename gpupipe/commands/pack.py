@@ -85,4 +85,5 @@ def _shard_bytes(request: Request) -> int:
         number = 0.0
     if match is None or number <= 0:
         raise ConfigError(f"--shard-bytes {text!r}: it must be a size such as 500MB or 1GiB")
+    # A space stands for no prefix, and the position is the power.
     return max(1, int(number * (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")))

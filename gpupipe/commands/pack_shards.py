@@ -53,6 +53,7 @@ def run(request: Request, format: Format, form: Conversion, shard_bytes: int) ->
     try:
         with libraries_silenced():
             dataset = open_images(source, kind=request.kind, image=request.image, label=request.label)
+        # Read in random order, pages would be unpacked again and again.
         if not request.shuffle or dataset.pages is None:
             return _run(request, dataset, destination, format, form, shard_bytes)
         packed_together = dataset.source
@@ -77,6 +78,7 @@ def run(request: Request, format: Format, form: Conversion, shard_bytes: int) ->
             unpacking.remove()
             raise DatasetError(unpacking.shown(str(e))) from None
         code = _run(request, dataset, destination, format, form, shard_bytes, unpacking.shown)
+        # After Ctrl-C, the next run continues with the unpacked files.
         if code in (0, _SOME_LEFT_OUT):
             unpacking.remove()
     return code
@@ -136,6 +138,7 @@ def _pack(
         try:
             with Progress("Packing", len(indices)) as progress:
                 done, now = pack_shards(job, tasks, journal, processes=request.processes, progress=progress)
+            # Before verifying, which compares the classes that are read.
             if labels_file:
                 _keep(destination, LABELS, labels_file)
             seconds = time.monotonic() - began
@@ -202,6 +205,7 @@ def _seed(request: Request) -> str:
 
 
 def _done(**values: object) -> ShardDone:
+    # JSON turned tuples into lists.
     left_out = [tuple(row) for row in values.pop("left_out", [])]  # type: ignore[attr-defined]
     return ShardDone(**values, left_out=left_out)  # type: ignore[arg-type]
 
@@ -210,6 +214,7 @@ def _keep(folder: str, name: str, content: bytes) -> None:
     path = os.path.join(folder, name)
     with replacing(path) as file:
         file.write(content)
+    # replacing() makes files that only this user may read.
     os.chmod(path, 0o644)
 
 

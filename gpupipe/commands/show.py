@@ -55,6 +55,7 @@ def run(
         step = max(saved["delivered"] // size - 1, 0) if step is None else step
     with DataLoader(dataset, size, device=where, num_workers=cores(), **options) as loader:
         if saved is not None:
+            # One rank with the global batch shows what all ranks together had.
             loader.load_state_dict({**saved, "world_size": 1})
         path = loader.show(out, epoch=epoch, step=step, most=samples)
     tell(epoch=epoch, step=step, path=path)

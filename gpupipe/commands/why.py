@@ -49,6 +49,7 @@ def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
 def end(code: int) -> NoReturn:
     """End the process at once, with the answer of the command and without anything of the script."""
     write_now(code)
+    # os._exit() below would leave the script's workers behind.
     for child in multiprocessing.active_children():
         child.kill()
     for stream in (sys.__stdout__, sys.stderr):

@@ -91,6 +91,7 @@ def _with_number(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
     tensor, value = args
     if isinstance(value, Tensor) and isinstance(tensor, Tensor):
         constant = Constant.of(value) if type(value) is Tensor else None
+        # A constant with more dimensions would add them to the image.
         return ((tensor,), (constant,)) if constant is not None and len(constant.shape) <= tensor.dim() else None
     return ((tensor,), (value,)) if isinstance(value, (int, float)) else None
 
@@ -101,6 +102,7 @@ def _alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
 
 
 def _joined(function: Any, parts: Sequence[Tensor], dim: int, *, further: int) -> Tensor:
+    # A batch has its own dimension in front, which shifts numbers from the front and not those from the end.
     joined: Tensor = function(list(parts), dim=dim + further if dim >= 0 else dim)
     return joined
 

@@ -84,6 +84,7 @@ class Dataset(ABC):
         if sizes is None or not len(sizes):
             return None
         good = sizes[:, 0] > 0
+        # argmax() of truth values finds the first one.
         first = sizes[int(np.argmax(good))]
         same = bool(((sizes == first).all(axis=1) | ~good).all()) and bool(good.any())
         return (int(first[0]), int(first[1])) if same else None

@@ -163,6 +163,7 @@ class EncodedImages(Dataset):
         """Return the name within the container, or the path below the folder of the dataset if it has a file."""
         i = self._checked(index)
         name = self._index.name(i)
+        # A number in a container of its own is only a position, so the path says more.
         alone = not name or (name.isdigit() and self._index.containers == len(self))
         return os.fsdecode(self._index.path(i) if alone else name)
 

@@ -230,6 +230,7 @@ def _shapes(part: Dataset) -> list[tuple[Any, ...] | None]:
     """Return data type, shape and layout of a sample's tensors; ``None`` for one whose shape varies."""
     layout: tuple[Any, ...] = (part.medium, part.transform.memory_format)
     if part.medium.moves:
+        # All clips have as many frames as the first one.
         first = np.zeros(1, np.int64)
         frames = part.choose(0, 0, first.astype(np.uint64), first)
         assert frames is not None
@@ -246,6 +247,7 @@ def _outputs(part: Dataset) -> Sequence[Output]:
     common = part.common_size() if unknown else None
     if common is None or pipeline.draws_size(common):
         return outputs
+    # No size is drawn, so one image shows that of all.
     images = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([common])).images
     views = images.views or (images,)
     return [

@@ -102,6 +102,7 @@ def with_options(made: Any) -> None:
     *own, last = signature.parameters.values()
     if last.kind is not last.VAR_KEYWORD or not str(last.annotation).startswith("Unpack["):
         return
+    # The annotation is a text, and Unpack[...] evaluates to the options themselves.
     options = eval(last.annotation, init.__globals__).__annotations__
     added = [
         inspect.Parameter(name, last.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=kind.__forward_arg__)
@@ -112,6 +113,7 @@ def with_options(made: Any) -> None:
     @wraps(init)
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
         try:
+            # **options would take any name; the expanded signature does not.
             whole.bind(self, *args, **kwargs)
         except TypeError as e:
             raise TypeError(f"{made.__name__}() {e}") from None

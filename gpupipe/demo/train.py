@@ -155,6 +155,7 @@ class _Descent:
     @torch.no_grad()
     def step(self) -> None:
         share = (self._done + 1) / (self._steps + 1)
+        # The rate rises during the first quarter, where both terms meet at 1, and then falls to zero.
         rate = self._rate * min(4 * share, (1 - share) / 0.75)
         for p, velocity in zip(self._parameters, self._velocities, strict=True):
             assert p.grad is not None

@@ -81,6 +81,7 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
 
     def position(address: int, size: int) -> int:
         at = address - buffer.address
+        # Memory outside of the file is where pyarrow unpacked a buffer.
         if not 0 <= at <= at + size <= buffer.size:
             raise InOrder(_COMPRESSED)
         return start + int(at)
@@ -138,6 +139,7 @@ def _check_batches(content: Any, *, compressed: bool) -> None:
             if buffers is not None and not compressed:
                 raise InOrder(_COMPRESSED)
             body = message.body
+            # Each compressed buffer begins with eight bytes, its size after unpacking.
             heads = [bytes(body[at : at + 8]) for at, length in buffers or () if length >= 8]
             claimed = sum(max(int.from_bytes(head, "little", signed=True), 0) for head in heads)  # -1: as it is
             if claimed > _UNSUSPECTED + _RATIO * (body.size if body is not None else 0):
@@ -154,6 +156,7 @@ def _compressed_buffers(message: bytes) -> list[tuple[int, int]] | None:
 
     def field(table: int, number: int) -> int:
         """Return the position of a field in a table; 0 if it is missing."""
+        # A table begins with the distance back to its list of fields: two sizes of two bytes, then an offset for each.
         names = table - int.from_bytes(message[table : table + 4], "little", signed=True)
         size, at = int.from_bytes(message[names : names + 2], "little"), 4 + 2 * number
         offset = int.from_bytes(message[names + at : names + at + 2], "little") if at + 2 <= size else 0
@@ -162,6 +165,7 @@ def _compressed_buffers(message: bytes) -> list[tuple[int, int]] | None:
     def below(at: int) -> int:
         return at + int.from_bytes(message[at : at + 4], "little")
 
+    # Message: 1 kind, 2 header. DictionaryBatch: 1 the batch. RecordBatch: 2 buffers, 3 compression.
     root = below(0)
     kind, header = message[field(root, 1)] if field(root, 1) else 0, field(root, 2)
     batch = below(header)
@@ -231,6 +235,7 @@ def _nested_array(value: Any) -> Any:
         return None
     values, shape = value.values, [len(value.values)]
     while hasattr(values.type, "list_size"):
+        # flatten() would leave out the lists that are missing, and the shape would be wrong.
         if values.null_count:
             return value.as_py()
         shape.append(values.type.list_size)
@@ -290,9 +295,11 @@ def bytes_of(
         return np.zeros(n, np.int64), np.full(n, -1), paths
     if offsets.size < (column.offset + n + 1) * dtype.itemsize:
         raise ValueError("it is damaged: a column is shorter than it says")
+    # Value i lies between offsets i and i + 1. A slice begins at column.offset.
     ends = np.frombuffer(offsets, dtype)[column.offset : column.offset + n + 1].astype(np.int64)
     size = 0 if data is None else data.size
     lengths = np.diff(ends)
+    # Offsets that never decrease, from 0 on and up to the size: so every value lies within.
     if (lengths < 0).any() or ends[0] < 0 or ends[-1] > size:
         raise ValueError("it is damaged: a column's values lie outside of it")
     base = 0 if not size else locate(data.address, data.size)

@@ -179,6 +179,7 @@ def pack_command(kind: type[Format], given: str, image: Any = None, label: Any =
     name = kind.__name__.lower()
     words = ["gpupipe", "pack", given, "packed", "--format", name if name in _WRITTEN else "parquet"]
     if not (kind.suffixes and plain_name(given.lower()).endswith(kind.suffixes)):
+        # Unless the ending shows the format, the command must be told.
         words += ["--source", name]
     for option, value in (("--image", image), ("--label", label)):
         if not isinstance(value, Usual | None):

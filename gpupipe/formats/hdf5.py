@@ -112,6 +112,7 @@ class Hdf5Files(Shards):
         heaps, values = _Heaps(file, root.userblock_size), self._further(root, len(images))
         for i, (length, address, number) in enumerate(_references(file, images)):
             label = None if labels is None else labels[i]
+            # An empty array is in no heap.
             if not length:
                 yield Row(b"%d" % i, 0, 0, label, values=values(i))
                 continue
@@ -212,13 +213,16 @@ def _unfiltering(plist: Any, each: int, name: str) -> Iterator[Callable[[int, by
     whole = np.empty(each, f"V{_REFERENCE.size}")
     with h5.File(f"gpupipe-{uuid.uuid4()}", "w", driver="core", backing_store=False) as file:
         chunks: dict[int, Any] = {}
+        # Bytes that cannot be compressed grow a little.
         most = 2 * whole.nbytes + 64
 
         def unfiltered(mask: int, stored: bytes) -> bytes:
+            # Bit i of the mask: filter i was not applied to this chunk. Filters are undone from the last one on.
             deflated = filters and filters[-1][0] == h5.h5z.FILTER_DEFLATE and not mask >> len(filters) - 1 & 1
             # HDF5 inflates a chunk to its end, whatever that takes.
             if len(stored) > most or (deflated and len(zlib.decompressobj().decompress(stored, most)) == most):
                 raise ValueError(f"{name!r} is damaged: a chunk has more than {whole.nbytes} bytes")
+            # Filters belong to a dataset, so each mask has its own.
             if mask not in chunks:
                 applied = h5.h5p.create(h5.h5p.DATASET_CREATE)
                 applied.set_chunk((each,))
@@ -244,6 +248,7 @@ class _Heaps:
         """Return (position in the file, bytes). Raises :class:`ValueError` if the array does not exist."""
         heap = self._known.get(address)
         if heap is None:
+            # Addresses count from the end of the user block.
             heap = self._known[address] = self._objects(address + self._base)
             if len(self._known) > _HEAPS:
                 self._known.popitem(last=False)
@@ -267,6 +272,7 @@ class _Heaps:
             if not number:  # the rest is free
                 break
             found[number] = at + _OBJECT.size, length
+            # Arrays are padded to eight bytes.
             at += _OBJECT.size + (length + 7 & ~7)
         return found
 

@@ -169,6 +169,7 @@ def _columns(root: Any, path: str, image: str, label: str | None, allow_outside:
     if images.ndim < 3 or images.dtype != np.uint8:
         hint = "; encoded images are for HDF5" if images.ndim < 3 else ""
         raise ValueError(f"{image!r} is {images.dtype}{list(images.shape)}, not pixels uint8[N, H, W, 1 or 3]{hint}")
+    # Through an external link, the offset would be one in another file.
     in_one_piece = images.chunks is None and not images.external and images.file == root
     offset = images.id.get_offset() if in_one_piece else None
     rows: Any = (

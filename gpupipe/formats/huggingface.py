@@ -123,6 +123,7 @@ class HuggingFaceRows(Source):
         chosen = np.arange(first[-1]) if self._chosen is None else self._chosen
         labels = self._labels
         values = further_of(self.dataset.data, self.columns)
+        # A row is in the last chunk that begins at or before it.
         for i, k in zip(chosen.tolist(), (np.searchsorted(first, chosen, side="right") - 1).tolist(), strict=True):
             path, row = chunks[k].row(i - int(first[k]), i)
             if not row.problem and labels is not None:
@@ -152,6 +153,7 @@ class HuggingFaceRows(Source):
             raise DatasetError(f"HuggingFace: {e}; name another column by label=") from None
 
     def __getstate__(self) -> dict[str, Any]:
+        # The index has all of this. Only the key is still needed, and is computed while the dataset is here.
         key = self.key
         return {**self.__dict__, "dataset": None, "_chunks": None, "_chosen": None, "_labels": None, "key": key}
 
@@ -345,6 +347,7 @@ class MappedFiles:
         self._ends: list[tuple[int, int, int, bytes]] = []
         with open("/proc/self/maps", "rb") as file:
             for line in file:
+                # Address, permissions, offset, device, inode, and the path if a file is mapped.
                 parts = line.split(None, 5)
                 if len(parts) < 6 or not parts[5].startswith(b"/"):
                     continue
@@ -358,10 +361,12 @@ class MappedFiles:
         if k < 0:
             return None
         start, end, offset, path = self._ends[k]
+        # Another file may have the name of a deleted one.
         if not start <= address <= address + size <= end or path.endswith(b" (deleted)"):
             return None
         return path, address - start + offset
 
 
 def _unescaped(path: bytes) -> bytes:
+    # The kernel writes a line break in a path like this.
     return path.replace(b"\\012", b"\n")

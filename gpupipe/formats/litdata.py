@@ -78,6 +78,7 @@ def litdata_index(root: str, storage: Storage = LOCAL) -> tuple[Paths, tuple[Fie
         text = advised(e, why, "give the folder that litdata.optimize wrote")
         raise DatasetError(f"LitData: {file} cannot be used: {text}") from None
     for what in ("compression", "encryption"):
+        # Chunks that are compressed as a whole raise an error that names gpupipe pack when they are read.
         if config.get(what) and not (what == "compression" and all(name.endswith(_WHOLE) for name in names)):
             raise DatasetError(f"LitData: {root} was written with {what}={config[what]!r}; write it again without")
     if len(leaves) != len(formats) or any("/" in name for name in names):
@@ -93,6 +94,7 @@ def _leaves(spec: dict[str, Any], name: str = "") -> list[str]:
     if spec.get("type") is None:
         return [name or "0"]
     context = spec.get("context")
+    # The context of a dictionary lists its keys. Fields of anything else are numbered.
     keys = parse_json(context) if isinstance(context, str) and context not in ("", "null") else None
     if not isinstance(keys, list) or len(keys) != len(children):
         keys = list(range(len(children)))

@@ -71,6 +71,7 @@ class LmdbFiles(Shards):
         columns = [self._texts(file, pattern) for pattern in self.columns]
         for value in values(file, self.database):
             middle = _middle(value.key, self.image)
+            # A pattern other than the default may mean such keys.
             if middle is None or (_ABOUT.fullmatch(value.key) and self.image == "*"):
                 continue
             row = self._row(file, value)._replace(values=[_text(column.get(middle)) for column in columns])
@@ -116,6 +117,7 @@ class LmdbFiles(Shards):
             return Row(key, offset + start, size, number)
         image, label, encoded = None, None, False
         try:
+            # Datum: 4 the data, 5 the label, 7 whether the data are an encoded image.
             for field in fields(data):
                 if (field.number, field.wire) == (4, BYTES):
                     image = offset + field.start, field.end - field.start
@@ -140,6 +142,7 @@ class LmdbFiles(Shards):
 def _middle(key: bytes, pattern: str) -> bytes | None:
     """Return the text that ``*`` stands for in a key; ``None`` if the key does not match."""
     before, _, after = pattern.encode().partition(b"*")
+    # The two parts must not overlap: a key "aba" does not match "ab*ba".
     if len(key) < len(before + after) or not (key.startswith(before) and key.endswith(after)):
         return None
     return key[len(before) : len(key) - len(after)]
@@ -195,6 +198,7 @@ class _Pages:
                 raise ValueError(f"it claims pages of {size} bytes, so it is damaged")
             found.append((transaction, _TREE.unpack_from(head, _TREES - 16 + _TREE.size)[-1]))
         self.size = size
+        # The header of the later transaction is in force.
         self.root: int = max(found)[1]
         self._seen = 0
 
@@ -217,6 +221,7 @@ class _Pages:
         while todo:
             number, depth = todo.pop()
             seen += 1
+            # More pages than the file has, or more levels than any tree: some page was read twice.
             if depth > 64 or seen > self._total // self.size:
                 raise ValueError(f"it is damaged: its tree contains twice page {number}")
             page = self._read(number * self.size, self.size)
@@ -227,8 +232,10 @@ class _Pages:
             if flags & _BRANCH:
                 below = []
                 for at in nodes:
+                    # In a branch, these three fields are the 48 bits of a page's number.
                     low, high, more, _ = self._node(page, at)
                     below.append((low | high << 16 | more << 32, depth + 1))
+                # The last one is taken first, so reversed they come in the order of their keys.
                 todo += reversed(below)
                 continue
             for at in nodes:

@@ -101,6 +101,7 @@ class Manifested(Source):
     def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
         rows = [row for _, row in _lines(self.file)]
         values = [[row.get(name) for row in rows] for name in columns]
+        # The lines of a CSV file are texts. All values of a column together decide what they are.
         if rows and isinstance(rows[0], _Texts):
             values = [*map(parsed, values)]
         return zip(*values, strict=True)
@@ -169,6 +170,7 @@ def read_manifest(
         outside: Outside = "allowed" if allow_outside else "absolute" if root is None else "refused"
         paths = below(given, base, outside, "Manifest")
     container, offset, length = (np.frombuffer(column, np.int64) for column in columns)
+    # All texts of a column together decide what they are, as in values_of().
     if is_text:
         values = [list(row) for row in zip(*map(parsed, zip(*values, strict=True)), strict=True)]
     return Manifested(
@@ -237,6 +239,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if "path" not in (reader.fieldnames or ()):
                 raise DatasetError(f"Manifest: the first line of {path} must name the columns {','.join(_COLUMNS)}")
             for row in reader:
+                # DictReader stores surplus values under None, and None for values that are missing.
                 if None in row or None in row.values():
                     raise DatasetError(f"Manifest: line {reader.line_num} of {path} has other columns than the first")
                 yield reader.line_num, _Texts(row)
@@ -251,6 +254,7 @@ def _integer(value: Any, otherwise: int, name: str, line: int, file: str) -> int
     try:
         number = int(value)
         if isinstance(value, (bool, float)) or not -1 <= number < 1 << 62 or (number < 0 and name == "offset"):
+            # int() would accept these as well.
             raise ValueError
     except (TypeError, ValueError):
         raise DatasetError(

@@ -63,6 +63,7 @@ def positions_of(file: IO[bytes]) -> list[int]:
     file.seek(0)
     head = file.read(4)
     count = int.from_bytes(head, "little")
+    # The count, and one more position than samples.
     if len(head) < 4 or 4 * (count + 2) > total:
         raise ValueError(f"it claims {count} samples and has {total} bytes: it is truncated, or of another format")
     positions = list(struct.unpack(f"<{count + 1}I", file.read(4 * (count + 1))))
@@ -151,6 +152,7 @@ def _column(file: IO[bytes], encoding: str, at: int, length: int) -> Any:
         if kind == "ndarray":
             return _ndarray(data, about)
         if kind in ("numpy", "tensor"):  # data type, dimensions, shape
+            # LitData writes these numbers big-endian for tensors, and little-endian for arrays.
             order = "<" if kind == "numpy" else ">"
             code, rank = struct.unpack_from(f"{order}II", data)
             shape = struct.unpack_from(f"{order}{rank}I", data, 8)
@@ -177,6 +179,7 @@ def _ndarray(data: bytes, about: str) -> npt.NDArray[Any]:
     if sizes:
         shape = tuple(map(int, sizes.split(",")))
     else:
+        # Six bits are the number of dimensions, two the width of each: 1, 2, 4 or 8 bytes.
         rank, width = data[at] >> 2, 1 << (data[at] & 3)
         shape = tuple(np.frombuffer(data, f"<u{width}", rank, at + 1).tolist())
         at += 1 + rank * width
@@ -264,6 +267,7 @@ def mds_index(folder: str, storage: Storage = LOCAL) -> list[str] | None:
     if any(packed):
         found = storage.look([os.fsencode(folder + name) for name in names])
         missing = [isinstance(it, OSError) for it in found]
+        # Shards that are unpacked already need no codec.
         unknown = {codec for codec, is_missing in zip(packed, missing, strict=True) if is_missing} - {"", *_CODECS}
         if unknown:
             raise DatasetError(

@@ -61,6 +61,7 @@ class ParquetFiles(Shards):
         name = f"{self.image}.path"
         extra = [n for n in (self.label, name) if n is not None and n in columns] + [*self.columns]
         for n in self.columns:
+            # The column itself, or a struct with this field. The dots keep "a" from matching "ab".
             if not any(f"{path}.".startswith(f"{n}.") for path in columns):
                 raise ValueError(f"it has no column {n!r}; it has {', '.join(columns)}; correct columns=")
         number = 0
@@ -70,6 +71,7 @@ class ParquetFiles(Shards):
                 raise ValueError(f"its group {group} has {chunk.num_values} images, but not as many rows")
             if chunk.compression not in _CODECS:
                 raise ValueError(f"its images are compressed with {chunk.compression}; write it again without")
+            # A dictionary comes before the data; an offset of 0 means that there is none.
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
             column = Column(
                 start,

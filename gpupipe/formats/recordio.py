@@ -89,16 +89,19 @@ class RecordFiles(Shards):
             if len(head) < _PART.size:
                 raise ValueError(f"it ends within the record at byte {start}")
             magic, word = _PART.unpack(head)
+            # The upper three bits say which part of a record this is, or that it is a whole one.
             kind, length = word >> 29, word & (1 << 29) - 1
             if magic != _MAGIC or (kind not in (_WHOLE, _FIRST) if not parts else kind not in (_MIDDLE, _LAST)):
                 raise ValueError(f"it is not a RecordIO file, or it is damaged at byte {at}")
             if not parts:
                 content = file.read(min(length, 4096))
             at += _PART.size + length
+            # Where a record was split, the magic number is left out, which has four bytes.
             size += length + 4 * (parts > 0)
             parts += 1
             if at > total:
                 raise claim("the record", start, at - start, total)
+            # Parts are padded to four bytes.
             end, at = at, (at + 3) & ~3
             if kind in (_WHOLE, _LAST):
                 break
@@ -114,6 +117,7 @@ class RecordFiles(Shards):
             return Row(name, 0, 0, problem=f"it has {count} labels, and at most {_LABELS} are read"), at
         labels = np.frombuffer(content, "<f4", count, _HEADER.size) if count else np.array([single], "<f4")
         packed = None if parts == 1 else Packed("recordio", size, skip, size - skip)
+        # A record in one part is a range of bytes; several parts must be joined first.
         row = Row(name, start + _PART.size + skip, size - skip) if packed is None else Row(name, start, end - start)
         about = {"labels": labels, "id": first, "id2": second}
         row = row._replace(packed=packed, values=[about.get(column) for column in self.columns])

@@ -53,6 +53,7 @@ def format_of(path: str) -> type[Format] | None:
     for kind in formats().values():
         if kind.is_at(home if is_folder else plain_name(path), entries):
             return kind
+    # Class folders are no format, whatever lies beside them.
     if any(os.path.isdir(os.path.join(home, name)) for name in entries if not name.startswith(".")):
         return None
     for name in entries if is_folder else [path]:

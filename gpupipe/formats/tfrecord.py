@@ -134,6 +134,7 @@ def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slic
     omitted. Raises :class:`ValueError` if it is not an example.
     """
     found: dict[str, slice | int | float | list[Any]] = {}
+    # Example: 1 its features. They are a map, whose entries have the name in field 1 and the feature in field 2.
     for features in fields(message):
         if (features.number, features.wire) != (1, BYTES):
             continue
@@ -155,6 +156,7 @@ def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slic
 def _values(message: bytes, start: int, end: int) -> Iterator[slice | int | float]:
     """Yield the values of a ``tf.train.Feature``."""
     for kind in fields(message, start, end):
+        # Feature: 1 bytes, 2 floats, 3 integers, each a message with its values in field 1.
         if kind.wire != BYTES or kind.number not in (1, 2, 3):
             continue
         for value in fields(message, kind.start, kind.end):
@@ -163,6 +165,7 @@ def _values(message: bytes, start: int, end: int) -> Iterator[slice | int | floa
             if kind.number == 1 and value.wire == BYTES:
                 yield slice(value.start, value.end)
             elif kind.number == 2 and value.wire in (FIXED32, BYTES):
+                # One float, or several that are packed.
                 whole = (value.end - value.start) // _FLOAT.size
                 yield from (_FLOAT.unpack_from(message, value.start + 4 * i)[0] for i in range(whole))
             elif kind.number == 3 and value.wire == VARINT:

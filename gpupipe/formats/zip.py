@@ -128,6 +128,7 @@ class ZipFiles(Shards):
             return Row(
                 name, 0, 0, problem=f"it is compressed with {codec}; pack it again with zip -0", kind="unreadable"
             )
+        # On Unix, the upper half of the attributes is the mode of the file.
         if stat.S_ISLNK(member.external_attr >> 16):
             return Row(name, 0, 0, problem="it is a symbolic link; pack it again without zip -y", kind="unreadable")
         file.seek(member.header_offset)
@@ -135,6 +136,7 @@ class ZipFiles(Shards):
         if len(head) < 30 or head[:4] != b"PK\3\4":
             problem = f"there is no member at byte {member.header_offset}: the archive is damaged"
             return Row(name, 0, 0, problem=problem, kind="undecodable")
+        # The name and the extra field come again before the data, and may have other lengths than in the directory.
         _, n, m = _LOCAL.unpack(head)
         at, size = member.header_offset + 30 + n + m, member.file_size
         if size > (

@@ -41,6 +41,7 @@ def differences(a: Lock, b: Lock) -> list[Difference]:
         if step in b.steps:
             found += _step(step, a.steps[step], b.steps[step])
     only = [step for step in (*a.steps, *b.steps) if (step in a.steps) != (step in b.steps)]
+    # With another number of samples, the recorded steps differ anyway.
     if only and a.count == b.count:
         found.append(Difference("order", "recorded steps", ", ".join(a.steps), ", ".join(b.steps)))
     return found
@@ -55,10 +56,12 @@ def _unequal(kind: Kind, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Diffe
 def _groups(a: Lock, b: Lock) -> Iterator[Difference]:
     """Yield runs of consecutive groups of samples that differ."""
     size = group_size(a.count)
+    # Groups of other sizes hold other samples, so their checksums cannot be compared.
     if size != group_size(b.count):
         return
     pairs = list(zip(a.groups, b.groups, strict=False))
     begin = None
+    # One round more than there are pairs, to end a run that reaches the last pair.
     for k in range(len(pairs) + 1):
         differs = k < len(pairs) and pairs[k][0] != pairs[k][1]
         if differs and begin is None:

@@ -242,6 +242,7 @@ def carry(
             key = key if isinstance(key, str) and key else _key(dataset, index)
             key = key.encode(errors="replace").decode()
             if index in spoiled:
+                # The source counts their values too, but they need not be readable.
                 missing = [count + 1 for count in missing]
                 row = [None] * len(usable)
             else:
@@ -300,6 +301,7 @@ def _key(dataset: EncodedImages, index: int) -> str:
 
 def _encoded(value: Any) -> dict[str, Any]:
     data = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+    # This name marks an array among JSON values.
     return {"\0": [data.dtype.str, list(value.shape), base64.b64encode(data.tobytes()).decode()]}
 
 

@@ -185,6 +185,7 @@ class FolderWriter:
             file.write(data)
         os.utime(part, ns=(sample.mtime_ns, sample.mtime_ns))
         try:
+            # Most folders exist already, so one is made only if this fails.
             os.replace(part, path)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -84,6 +84,7 @@ class ShardWriter(ABC):
         stored, left_out = list[Column](), list[tuple[str, str]]()
         names = {*cls.taken}
         for column in cls._named(columns, archive):
+            # Readers of tar files compare in lower case.
             if column.stored.lower() in names:
                 left_out.append((column.name, f"the shards have {column.stored!r} already"))
             else:
@@ -142,6 +143,7 @@ class TarWriter(ShardWriter):
 
     @classmethod
     def arrange(cls, columns: Sequence[Column], archive: bool) -> tuple[list[Column], list[tuple[str, str]]]:
+        # A text that is a whole member json of an archive is copied, and leaves no place for further fields.
         whole = [replace(it, stored="json") for it in columns if archive and it.name == "json" and it.kind == "str"]
         stored, left_out = super().arrange([it for it in columns if not whole or it.name != "json"], archive)
         fields = [it.name for it in stored if it.stored.startswith("json:")]
@@ -152,6 +154,7 @@ class TarWriter(ShardWriter):
 
     @classmethod
     def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
+        # A single text becomes the member txt; several become fields of json.
         caption = [it.name for it in columns if it.kind == "str" and not it.name.startswith("json:")]
         for column in columns:
             name = column.name
@@ -195,6 +198,7 @@ class TarWriter(ShardWriter):
             self._member(f"{record.key}.json", json.dumps(fields, ensure_ascii=False).encode())
 
     def _member(self, name: str, data: bytes) -> None:
+        # TarInfo's own values are owner 0 and time 0.
         member = tarfile.TarInfo(name)
         member.size = len(data)
         self._tar.addfile(member, io.BytesIO(data))
@@ -251,6 +255,7 @@ class TFRecordWriter(ShardWriter):
     @classmethod
     def as_read(cls, column: Column, value: Any) -> Any:
         if isinstance(value, np.ndarray):
+            # Lists of TensorFlow hold only these two types.
             flat = value.ravel().astype(np.float32 if value.dtype.kind == "f" else np.int64)
             return flat if flat.size > 1 else flat[0].item()
         if isinstance(value, float):
@@ -279,6 +284,7 @@ class ParquetWriter(ShardWriter):
         columns += [(column.stored, _arrow_type(pa, column)) for column in self._columns]
         self._schema = pa.schema(columns, metadata=self._metadata())
         self._table = pa.Table.from_pylist
+        # No statistics of images: their minimum and maximum would be two of them.
         self._writer = need("pyarrow.parquet", "parquet", "Parquet files are written with pyarrow").ParquetWriter(
             file, self._schema, compression="none", use_dictionary=False, write_statistics=["label"]
         )
@@ -329,6 +335,7 @@ def _arrow_type(pa: Any, column: Column) -> Any:
     if column.kind != "array":
         return pa.type_for_alias(_TYPES.get(column.kind, "string"))
     kind = pa.from_numpy_dtype(np.dtype(column.dtype))
+    # From the inside to the outside.
     for size in reversed(column.shape):
         kind = pa.list_(kind, size)
     return kind

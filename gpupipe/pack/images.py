@@ -92,5 +92,6 @@ class Reencoded:
 
 def _size(image: Image.Image, side: int) -> tuple[int, int]:
     """(width, height)"""
+    # The transform itself computes the size, so that it is torchvision's.
     _, images = Resize(side).resolve(np.empty((1, 0)), Images(np.array([[image.height, image.width]])))
     return int(images.width[0]), int(images.height[0])

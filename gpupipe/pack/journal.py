@@ -86,6 +86,7 @@ class Journal(Generic[D]):
                 except TypeError:
                     continue
                 self.done[one.name] = one
+        # End a line that a kill has cut, so that the next one stands alone.
         if lines[-1]:
             self._append()
 

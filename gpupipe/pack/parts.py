@@ -93,6 +93,7 @@ def complete(folder: str, about: Mapping[str, Any], names: Sequence[str], read: 
     done: dict[str, Any] = {}
     for part in parts:
         check_part(folder, Part(1, count))
+        # Opening the journal of a part that is still being written fails, because its run holds a lock.
         with closing(Journal(folder, {**about, "part": str(part)}, read, part.journal)) as journal:
             done |= journal.done
     for part in (Part(k, count) for k in range(1, count + 1)):
@@ -106,5 +107,6 @@ def complete(folder: str, about: Mapping[str, Any], names: Sequence[str], read: 
             )
     with replacing(path) as file:
         file.write(lines_of([about, *(done[name].line() for name in names)]).encode("ascii"))
+    # The parts' journals go only now, so that a kill loses nothing.
     for part in parts:
         os.unlink(os.path.join(folder, part.journal))

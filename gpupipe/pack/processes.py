@@ -70,6 +70,7 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
             "continue"
         ) from None
     finally:
+        # Running tasks stop at their next tell(), so shutdown() does not wait for whole tasks.
         stop.value = 1
         pool.shutdown(cancel_futures=True)
 

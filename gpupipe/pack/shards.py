@@ -90,6 +90,7 @@ class Content:
         self._hash = xxhash.xxh3_128()
 
     def add(self, data: bytes, label: int | None) -> None:
+        # With the length in front, no bytes can move from one sample to the next unnoticed.
         self._hash.update(struct.pack("<q?q", len(data), label is not None, label or 0))
         self._hash.update(data)
 
@@ -123,6 +124,7 @@ def chunks(indices: I64, sizes: I64) -> Iterator[I64]:
     start = 0
     while start < len(indices):
         before = int(ends[start - 1]) if start else 0
+        # As many samples as fit, but at least one: a large sample is a chunk of its own.
         stop = int(np.searchsorted(ends, before + _BYTES, "right"))
         stop = min(max(stop, start + 1), start + _SAMPLES)
         yield indices[start:stop]
@@ -152,7 +154,9 @@ def plan_shards(
     # The sample whose middle lies behind a boundary begins the next shard, and every shard has one at least.
     cuts = np.searchsorted(ends - weights / 2, ends[-1] * np.arange(1, shards) / shards)
     least = np.arange(1, shards)
+    # Cut k comes after at least k samples and after the cut before it. With k subtracted, it must only not decrease.
     cuts = np.maximum.accumulate(np.maximum(cuts, least) - least) + least
+    # Enough samples must be left for the shards that follow.
     cuts = np.minimum(cuts, len(indices) - shards + least)
     parts = np.split(indices, cuts)
     return [ShardTask(job.format.file(split, k, shards), part) for k, part in enumerate(parts)]
@@ -165,6 +169,7 @@ def _weights(job: Job, indices: I64) -> tuple[int, I64]:
     if not isinstance(form, Reencoded):
         weights = job.dataset.file_sizes[indices] + more
     elif form.side is None:
+        # Three bytes for each pixel.
         weights = job.dataset.sizes[indices].astype(np.int64).prod(axis=1) * 3 + more
     else:  # images that were reduced to one side are of nearly one size
         some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
@@ -236,6 +241,7 @@ def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
             hashed = _Hashed(raw)
             with io.BufferedWriter(hashed, 1 << 20) as file:
                 found = _fill(job, task, _writer(job, file), tell)
+                # It must be on the disk before it gets its name, because a file of that name counts as complete.
                 file.flush()
                 os.fsync(raw.fileno())
         done = ShardDone(task.name, bytes=hashed.tell(), sha256=hashed.sha256.hexdigest(), **found)
@@ -274,6 +280,7 @@ def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[st
             label = None if labels is None else int(labels[index])
             new = made if isinstance(made, bytes) else data
             key = writer.key_of(given)
+            # Readers would take samples with one key for one sample.
             if writer.unique_keys and carried.is_repeated(index):
                 key += f"-{index:09d}"
             changed += key != given

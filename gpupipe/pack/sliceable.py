@@ -83,6 +83,7 @@ class Sliceable:
         if len(layout.sampling) not in (1, 3):
             kind = "CMYK" if len(layout.sampling) == 4 else "unusual"
             raise Unsliceable(kind, f"it has {len(layout.sampling)} components")
+        # jpegtran does not copy what follows the end of the image.
         made = with_tile_index(self._transformed(data, tile_width(layout))) + data[layout.end :]
         try:
             after = _pixels(made)
@@ -96,6 +97,7 @@ class Sliceable:
 
     def _transformed(self, data: bytes, tile: int) -> bytes:
         """The file with the same coefficients in one scan, and a restart marker every ``tile`` MCUs."""
+        # With B, the interval counts MCUs; without it, rows of MCUs.
         command = [self.program, "-copy", "all", "-optimize", "-restart", f"{tile}B"]
         try:
             # In a session of its own, so that Ctrl-C does not look like a failure of this file.

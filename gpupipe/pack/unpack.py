@@ -103,6 +103,7 @@ class Unpacking:
             if not os.path.lexists(target):
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 try:
+                    # The file beside it comes first: a shard that exists counts as complete.
                     if beside := self._source.beside(path):
                         with contextlib.suppress(FileNotFoundError):
                             self._copy(beside, self._source.beside(os.fsencode(target)))
@@ -128,6 +129,7 @@ class Unpacking:
         with source.storage.open(path) as file:
             codec = codec_of(file, path)
             if not codec and not source.rewrites and not source.storage.remote:
+                # It can be read as it is, but needs a name in the folder.
                 os.symlink(path, os.fsencode(target))
                 return
             with replacing(target, tidy=False) as out:

@@ -31,6 +31,7 @@ def braces(text: str) -> list[str]:
             choices = ["{" + inner + "}" for inner in braces(text[opening + 1 : closing])]
         parts += [[text[at:opening]], choices]
         at = closing + 1
+    # Count the names before making them: a few short lists can have more than fit into memory.
     count = 1
     for part in parts:
         count *= len(part)
@@ -60,9 +61,11 @@ def _choices(inner: str) -> list[str] | None:
         a, b = ord(letter), ord(other)
         return [chr(c) for c in range(a, b + (1 if a <= b else -1), 1 if a <= b else -1)]
     a, b = int(first), int(last)
+    # The sign of a step does not matter, and 0 counts as 1, as in bash.
     by = abs(int(step or 1)) or 1
     if abs(b - a) // by >= _MOST:
         raise ValueError(f"{{{inner}}} stands for {abs(b - a) // by + 1:,} names")
+    # A zero at the beginning of either number pads all numbers.
     padded = any(re.match(r"-?0[0-9]", n) for n in (first, last))
     width = max(len(first), len(last)) if padded else 0
     return [f"{n:0{width}d}" for n in range(a, b + (1 if a <= b else -1), by if a <= b else -by)]

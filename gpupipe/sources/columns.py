@@ -56,6 +56,7 @@ class GrowingColumn:
         elif self.kind == "array":
             self._arrays += (self._empty if value is None else value.astype(self._empty.dtype, copy=False)).tobytes()
         elif self.kind == "str":
+            # JSON can hold halves of characters, which UTF-8 otherwise refuses.
             self._texts.append((value or "").encode(errors="surrogatepass"))
         else:
             self._numbers.append(0 if value is None else value)
@@ -122,7 +123,9 @@ def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size:
         if value.nbytes > LONGEST:
             return None, f"its {name!r} has {value.nbytes:,} bytes; arrays have at most {LONGEST:,}"
+        # Files and machines may differ in byte order; the index has one.
         return np.ascontiguousarray(value, value.dtype.newbyteorder("<")), ""
+    # By exact types, because their names become the kinds of columns.
     if type(value) not in (bool, int, float, str):
         unfit.add(kind)
         return None, f"its {name!r} is of type {kind}; columns hold numbers, booleans, texts and arrays of numbers"
@@ -185,6 +188,7 @@ def json_field(text: bytes, path: str) -> Any:
     Raises the errors of parsing and lookup.
     """
     value = parse_json(text)
+    # A field whose own name has a dot comes first.
     if isinstance(value, dict) and path in value:
         return value[path]
     for name in path.split("."):

@@ -73,6 +73,7 @@ def unpacked(file: IO[bytes], codec: str) -> Iterator[bytes]:
     try:
         for piece in _with_pyarrow(file, codec) if codec in ("zstd", "brotli") else _pieces(file, codec):
             size += len(piece)
+            # The position grows with what was read, so it is asked for only if the limit known so far is exceeded.
             if size > most and size > (most := max(most, _RATIO * file.tell())):
                 raise ValueError(
                     f"it unpacks into more than {_RATIO} bytes for each of its first {file.tell():,} bytes: images do "
@@ -101,6 +102,7 @@ def _pieces(file: IO[bytes], codec: str) -> Iterator[bytes]:
                 raise ValueError(f"its {codec} data are damaged: {e}") from None
             if piece:
                 yield piece
+            # zlib hands back what it did not use; bz2 and lzma keep it, and needs_input tells whether they want more.
             data = getattr(stream, "unconsumed_tail", b"")
             if not stream.eof and not data and getattr(stream, "needs_input", not piece):
                 data = file.read(_PIECE)

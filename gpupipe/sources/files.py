@@ -88,6 +88,7 @@ class Paths:
         digest = hashlib.blake2b(self.rows.blob, digest_size=16)
         digest.update(self.rows.offsets.tobytes())
         folder = os.fsdecode(self.below)
+        # One index for a folder under all of its names.
         return folder if "://" in folder else os.path.realpath(folder), digest.hexdigest()
 
     def __len__(self) -> int:

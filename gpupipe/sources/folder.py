@@ -142,6 +142,7 @@ def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str
         except OSError as e:
             # torchvision skips such a folder silently.
             _log.warning("the folder %s cannot be read and is left out: %s", printable(prefix + folder), e.strerror)
+            # os.walk, which torchvision uses, drops the files of a folder that fails in the middle.
             files = {}
         found.append((folder, mtime, files))
     return found

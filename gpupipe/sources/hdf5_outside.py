@@ -59,6 +59,7 @@ def walk(group: Any) -> Iterator[tuple[str, Any]]:
 def _walk(group: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     for key in group:
         item, name = _inside(group, key), prefix + key
+        # Hard links can give one dataset several names, or lead back to a group above.
         if item is None or _address(item) in seen:
             continue
         seen.add(_address(item))
@@ -92,6 +93,7 @@ def _inside(root: Any, name: str) -> Any:
             soft += 1
             if soft > _SOFT_LINKS:
                 raise ValueError(f"{name!r} is a link that leads back to itself")
+            # A relative link begins at the group that holds it.
             at = root["/"] if link.path.startswith("/") else at
             todo.extendleft(reversed(link.path.split("/")))
         else:
@@ -120,6 +122,7 @@ def _check_external(dataset: Any, name: str) -> None:
     left = dataset.size * dataset.dtype.itemsize
     prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", os.path.dirname(dataset.file.filename))
     for file, offset, size in dataset.external:
+        # The size of the last file may be unlimited.
         path, needed = os.path.join(prefix, file), min(size, left)
         there = max(os.path.getsize(path) - offset, 0) if os.path.isfile(path) else 0
         if there < needed:
@@ -134,6 +137,7 @@ def _check_sources(dataset: Any, name: str) -> None:
     for _, file, source, _ in dataset.virtual_sources():
         if "%" in file + source:  # a numbered sequence, which ends before the first missing file
             continue
+        # HDF5 looks below the prefix, beside the file and in the current folder. "." is the file itself.
         paths = [os.path.join(where, file) for where in (prefix, folder, "")] if file != "." else []
         path = next((path for path in paths if os.path.isfile(path)), None) if paths else dataset.file.filename
         if path is None:

@@ -35,6 +35,7 @@ def names_beside(storage: Storage, folder: bytes, greatest: int) -> tuple[str, .
         return ()
     found = [_LINE.fullmatch(line) for line in lines]
     names = tuple(m[2].decode(errors="surrogateescape") for i, m in enumerate(found) if m and int(m[1]) == i)
+    # Every line counts, numbered from 0; anything else is a file for another purpose.
     if not lines or len(names) < len(lines):
         return ()
     if greatest >= len(names):

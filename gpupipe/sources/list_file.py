@@ -35,6 +35,7 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
         other = owner.replace("List", "Folder")
         raise DatasetError(f"{owner}: {file} is a folder; use {other}, or give a list of paths")
     try:
+        # utf-8-sig skips the mark with which some spreadsheets begin a file.
         with open(file, encoding="utf-8-sig", errors="strict", newline="", opener=open_regular) as f:
             if not os.fstat(f.fileno()).st_size:  # empty, or a file of /proc, which may be endless
                 return [], None

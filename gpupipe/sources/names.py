@@ -66,6 +66,7 @@ def expand(
     texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
     found: list[str] = []
     for text in texts:
+        # A .json file may list the shards, which _matching() finds out.
         if not is_url(text) and os.path.isfile(os.path.expanduser(text)) and not text.endswith(".json"):
             found.append(text)
             continue
@@ -103,9 +104,11 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
         folder = name.endswith("/")
         if not wild and not folder:
             return [name]
+        # Stores list by prefix, so everything before the first wildcard is one.
         start = name[: _WILD.search(name).start()] if wild else name  # type: ignore[union-attr]
         try:
             home, _, begin = start.rpartition("/")
+            # Only a pattern with further slashes needs what is in subfolders.
             there = remote.names(os.fsencode(home + "/"), os.fsencode(begin), "/" in name[len(home) + 1 :])
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or e
@@ -114,6 +117,7 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, l
             raise DatasetError(f"{owner}: {name} cannot be listed: {text}") from None
         texts = map(os.fsdecode, there)
         if wild:
+            # fnmatch lets * match slashes too, which it must not in a path.
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]
         else:
             found = _with([t for t in texts if t.count("/") == name.count("/")], suffixes)
@@ -148,6 +152,7 @@ def urls_below(urls: list[str], owner: str) -> Paths:
     depth = next((i for i, (a, b) in enumerate(zip(least, greatest, strict=False)) if a != b), len(least))
     if not depth:
         raise DatasetError(f"{owner}: {urls[0]!r} and others are in different kinds of stores; make a dataset of each")
+    # At least the scheme, and at most the folder of the shortest URL, so that no name becomes empty.
     prefix = "/".join(least[: max(2, min(depth, min(map(len, parts)) - 1))]) + "/"
     return Paths(os.fsencode(prefix), Texts.of(os.fsencode(url[len(prefix) :]) for url in urls))
 

@@ -67,6 +67,7 @@ class _Page(NamedTuple):
 
 def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
     """Yield the position of every value of a column; ``None`` for a missing one. Raises :class:`ValueError`."""
+    # Whatever a column claims, its pages end with the file.
     at, end, left = column.start, min(column.start + column.size, file.seek(0, io.SEEK_END)), column.count
     dictionary: list[Where] = []
     while left > 0:
@@ -113,7 +114,9 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
         definition, repetition = _number(page, 8, 5), _number(page, 8, 6)
         if definition + repetition > min(page.stored, page.size):
             raise ValueError(f"the page at byte {page.start} is truncated or damaged")
+        # is_compressed (7) is true unless the header says otherwise.
         packed = page.header[8].get(7, True) is not False
+        # In version 2, the levels come before the values and are never compressed.
         body = _Body(file, page, column.codec, skip=definition + repetition, packed=packed)
         file.seek(page.start + repetition)
         levels, begin = file.read(definition), 0
@@ -122,16 +125,19 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
         body = _Body(file, page, column.codec, skip=0, packed=True)
         levels, begin = b"", 0
         if column.levels:
+            # In version 1, the levels come first in the body, after their length.
             length = int.from_bytes(body.read(0, 4), "little")
             levels, begin = body.read(4, length), 4 + length
     if count > min(column.count, _VALUES + _VALUES_PER_BYTE * max(page.stored, body.size)):
         raise ValueError(f"the page at byte {page.start} claims {count} values in {page.stored} bytes")
+    # A value is there if nothing on the way to it is missing: its level is the highest one.
     there = _hybrid(levels, column.levels.bit_length(), count) == column.levels if column.levels else None
     present = count if there is None else int(there.sum())
     if encoding == _PLAIN:
         values = list(body.values(present, begin))
     elif encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
         indices = body.read(begin, body.size - begin)
+        # The first byte is the width of the indices in bits.
         chosen = _hybrid(indices[1:], indices[0] if indices else 0, present)
         if len(chosen) and chosen.max() >= len(dictionary):
             raise ValueError(f"the page at byte {page.start} refers to a value that its dictionary does not have")
@@ -214,6 +220,7 @@ def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.
             while left and done < count:
                 some = min(left, _PIECE // 8)
                 bits = np.unpackbits(np.frombuffer(reader.take(some * width), np.uint8), bitorder="little")
+                # The bits of each number, the lowest first, times powers of two.
                 numbers = bits.reshape(-1, width).astype(np.int64) @ (1 << np.arange(width, dtype=np.int64))
                 n = min(len(numbers), count - done)
                 out[done : done + n] = numbers[:n]
@@ -222,6 +229,7 @@ def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.
             n = min(head >> 1, count - done)
             out[done : done + n] = int.from_bytes(reader.take(each), "little")
             done += n
+        # It would make no progress, and the loop would not end.
         if not head >> 1:
             raise ValueError("a page has an empty run")
     return out

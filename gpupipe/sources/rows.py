@@ -86,6 +86,7 @@ class RowTable:
         if isinstance(row.label, int) and not -_LARGEST <= row.label < _LARGEST:
             row = row._replace(label=None, problem=f"its label is {row.label}, which is not a class number")
         for i, further in enumerate(self._columns):
+            # A row with a problem may come without values, but every column needs an entry for it.
             problem = further.add(None if row.problem and not row.values else row.values[i])
             row = row if row.problem or not problem else row._replace(problem=problem)
         if row.problem:
@@ -128,6 +129,7 @@ class RowTable:
             if self._numbers:
                 raise ValueError("some labels are numbers and others class names")
             labels, classes = self._named(labels, classes)
+        # If no good row has a label, there are no labels. Otherwise a row without one is bad.
         labeled = len(self._unlabeled) < len(self) - len(self._reasons)
         for i in self._unlabeled if labeled else ():
             self._status[i] = MISSING

@@ -155,6 +155,7 @@ class Shards(Source):
                     source = replace(self, columns=tuple(columns[i] for i in here))
                     for row in source.rows(file, path):
                         values: list[Any] = [None] * len(columns)
+                        # A row with a problem may have no values.
                         for i, value in zip(here, row.values, strict=False):
                             values[i] = value
                         yield values
@@ -240,6 +241,7 @@ class Shards(Source):
         why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
         if isinstance(e, CLAIMS):
             why = f"it is damaged, or claims more than it has ({type(e).__name__}: {e})"
+        # Asked only now, because the beginning of a good file may look compressed.
         codec = codec_at(self.storage, path) if isinstance(e, ValueError) else ""
         if codec or isinstance(e, InOrder):
             why = f"it is compressed with {codec}" if codec else why

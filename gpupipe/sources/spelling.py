@@ -56,6 +56,7 @@ def plain(text: str, owner: str) -> str:
 
 def _read_by(command: str) -> str | None:
     """Return the file that a command copies to its output, if the command is one of the known forms."""
+    # More than one command, or anything that only a shell can do.
     if set(command) & set(";|&<>`$\n"):
         return None
     try:

@@ -207,9 +207,11 @@ class LocalFiles(Storage):
         at = span.start
         for i in span.rows:
             place = places[i]
+            # One call fills buffers one after another, so places must not overlap.
             if place.packed is not None or place.offset < at:
                 return False
             if place.offset > at:
+                # The gap goes to a buffer that nobody looks at.
                 parts.append(bytearray(place.offset - at))
             parts.append(views[i].data)
             at = place.offset + place.length
@@ -241,6 +243,7 @@ class LocalFiles(Storage):
             if handle is not None:
                 self._files.move_to_end(path)
                 return handle
+        # attempts() closes its own descriptor.
         handle = attempts(path, lambda file: _Handle(os.dup(file.fileno())))
         with self._lock:
             self._files[path] = handle

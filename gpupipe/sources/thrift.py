@@ -23,8 +23,10 @@ class ThriftReader:
         """Read the fields by number: numbers, bytes, and dictionaries for structs. Lists are skipped."""
         found: dict[int, Any] = {}
         number = 0
+        # A field begins with a byte: how far its number is from the last one, and its type. Type 0 ends the struct.
         while kind := (head := self._byte()) & 15:
             delta = head >> 4
+            # No distance means that it did not fit, and the number follows.
             number = number + delta if delta else self._zigzag()
             found[number] = self._value(kind, depth)
         return found
@@ -53,6 +55,7 @@ class ThriftReader:
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
             raise ValueError("values are nested too deeply")
+        # As a field, a truth value is in its type; in a list it takes a byte.
         if kind in (_TRUE, _FALSE):
             return kind == _TRUE
         if kind == _BYTE:
@@ -68,6 +71,7 @@ class ThriftReader:
         if kind in (_LIST, _SET):
             head = self._byte()
             count, each = head >> 4, head & 15
+            # Fifteen means that the count did not fit, and follows.
             if count == 15:
                 count = self._varint()
             for _ in range(count):

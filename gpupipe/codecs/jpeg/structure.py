@@ -58,12 +58,14 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
     """
     found = _Walk(height, width)
     at, end, scan = 2, len(head), 0
+    # Behind a scan two bytes suffice, because the end marker has no length.
     while at + 3 < end or (scan and at + 1 < end):
         marker = head[at + 1]
         if head[at] != 0xFF or marker == 0xFF:
             found.note("junk")  # or a fill byte, which T.81 allows and encoders do not write
             at += 1
             continue
+        # Before any scan, the end marker is one of those that do not belong there.
         if marker == 0xD9 and scan:
             found.finish()
             return Structure(scan, found.odd, True)
@@ -73,6 +75,7 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
             continue
         length = int.from_bytes(head[at + 2 : at + 4], "big")
         body = head[at + 4 : at + 2 + length]
+        # The segment is damaged, or continues behind what was read.
         if length < 2 or len(body) < length - 2:
             break
         if marker not in _PLAIN and marker != 0xDA:
@@ -82,11 +85,13 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
         elif marker == 0xDA:
             scan = scan or at
             found.scan(body)
+            # Behind the first scan, only the order of progressive scans is of interest.
             behind = _MARKER.search(head, at + 2 + length) if whole and found.progressive else None
             if behind is None:
                 break
             length = behind.start() - at - 2
         at += 2 + length
+    # The end marker would have returned above.
     if whole and scan and found.progressive:
         found.note("unfinished")
     return Structure(scan, found.odd, found.progressive)
@@ -137,6 +142,7 @@ class _Walk:
         at = 0
         while at < len(body):
             precision, number = body[at] >> 4, body[at] & 15
+            # One byte for precision and number, and 64 values of one or two bytes.
             at += 65 + 64 * precision
             if precision > 1 or number > 3 or at > len(body):
                 self.note("tables")
@@ -146,6 +152,7 @@ class _Walk:
     def _define_huffman(self, body: bytes) -> None:
         at = 0
         while at < len(body):
+            # After the table's byte come 16 numbers of codes, one for each length, and the symbols.
             table, counts = body[at], body[at + 1 : at + 17]
             symbols = body[at + 17 : at + 17 + sum(counts)]
             at += 17 + sum(counts)
@@ -182,6 +189,7 @@ class _Walk:
         if not count or len(body) != 4 + 2 * count:
             self.note("scan")
             return
+        # Two bytes for each component, its id and its tables, and three for the coefficients and bits.
         names, tables = body[1:-3:2], body[2:-3:2]
         first, last, steps = body[-3:]
         if len(set(names)) != count or not self._components.keys() >= set(names):
@@ -200,19 +208,23 @@ class _Walk:
 
     def _progress(self, names: bytes, first: int, last: int, *, high: int, low: int) -> None:
         """Take a scan of coefficients ``first`` to ``last`` to bit ``low``, after scans to bit ``high`` (0: none)."""
+        # A scan has DC coefficients, or AC ones of a single component (T.81, G.1.1).
         dc = first == last == 0
         ac = 0 < first <= last <= 63 and len(names) == 1
+        # A refinement adds exactly one bit, and at most 13 bits can be left for later.
         if not (dc or ac) or low > 13 or (high and low != high - 1):
             self.note("scan")
             return
         for name in names:
             known = self._known.setdefault(name, [_NOTHING] * 64)
+            # A scan continues where the ones before it ended, and DC comes before AC.
             if any(bits != (high or _NOTHING) for bits in known[first : last + 1]) or (ac and known[0] == _NOTHING):
                 self.note("scan")
             known[first : last + 1] = [low] * (last + 1 - first)
 
     def finish(self) -> None:
         """Handle the end marker after the last scan of a progressive frame."""
+        # Complete is a component of which no coefficient lacks a bit.
         if self._known.keys() != self._components.keys() or any(map(any, self._known.values())):
             self.note("unfinished")
 
@@ -226,6 +238,7 @@ def _is_code(counts: Iterable[int]) -> bool:
     annex C)."""
     code = 0
     for length, count in enumerate(counts, 1):
+        # Of the 2**length words this many are taken, or begin with a taken one.
         code = 2 * code + count
         if count and code >= 1 << length:
             return False

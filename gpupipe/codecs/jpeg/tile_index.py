@@ -87,6 +87,7 @@ def layout_of(data: bytes) -> Layout:
     scans = [s for s in segments if s.marker == SOS]
     if len(frames) != 1 or not scans:
         raise Unsliceable("broken", f"it has {len(frames)} frame headers and {len(scans)} scans")
+    # Behind marker and length: precision (1), height (2), width (2), number of components (1), 3 bytes for each.
     at = frames[0].start + 4
     fields = data[at + 6 : frames[0].end]
     if len(fields) < 3 or len(fields) != 3 * data[at + 5]:
@@ -95,6 +96,7 @@ def layout_of(data: bytes) -> Layout:
     sampling = tuple((byte >> 4, byte & 15) for byte in fields[1::3])
     if not (height and width and all(map(all, sampling))):
         raise Unsliceable("broken", "its frame header contains a zero")
+    # The first segment is SOI. read_tiles() expects a JFIF or EXIF segment directly behind it.
     first, end = segments[1], segments[-1].end
     return Layout(
         frames[0].marker,
@@ -131,6 +133,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
             raise Unsliceable("broken", f"the segment at byte {at} does not end inside the file")
         yield _Segment(marker, at, end)
         if marker == SOS:
+            # Coded data have no length of their own: they end at the next marker.
             behind = _AFTER_SCAN.search(data, end)
             end = behind.start() if behind else len(data)
         at = end
@@ -176,6 +179,7 @@ def _without_index(data: bytes) -> bytes:
 
 def _index(layout: Layout, tile: int) -> bytes:
     """Return the index segment, for a file into which it will be inserted."""
+    # A tile includes the marker after it, which is EOI for the last one.
     starts = [layout.scans[0], *(at + 2 for at in layout.restarts), layout.end]
     lengths = np.array([b - a for a, b in pairwise(starts)])
     dtype = ">u4" if lengths.max() > 0xFFFF else ">u2"
@@ -184,8 +188,11 @@ def _index(layout: Layout, tile: int) -> bytes:
     if size > MAX_SEGMENT:
         raise Unsliceable("large", f"it has {len(lengths)} tiles, which is more than the index can hold")
     v, h = layout.mcu
+    # A single component has MCUs of one block, whatever its factors are (T.81, A.2.2).
     fine = layout.sampling if len(layout.sampling) > 1 else ((1, 1),)
+    # The component with the smallest factor is the coarsest.
     right, down = -(-h // min(x for x, _ in fine)), -(-v // min(y for _, y in fine))
+    # The index comes before the frame and the scan, so inserting it moves both.
     moved = size + 2
     header = HEADER.pack(
         IDENTIFIER, VERSION, h, v, right, down, int(dtype[-1]), tile, layout.height_at + moved, starts[0] + moved

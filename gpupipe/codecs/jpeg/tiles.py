@@ -95,6 +95,7 @@ class Tiles(NamedTuple):
         """
         tile, coarse, size = self.tile[axis], self.coarse[axis], self.size[axis]
         if coarse > 1:
+            # In pixels again: the samples under the first and the last pixel, and one more on either side.
             first, last = (first // coarse - 1) * coarse, ((last - 1) // coarse + 2) * coarse
         return max(first, 0) // tile, -(-min(last, size) // tile)
 
@@ -108,6 +109,7 @@ def read_tiles(read: ReadAt, size: int) -> Tiles | None:
     """
     head = read(min(_FIRST, size), 0)
     at = 4 + int.from_bytes(head[4:6], "big") if head[2:4] in _FIRST_SEGMENTS else 2
+    # Long metadata before the index, a long index, and metadata behind it each need a further read.
     if len(head) < at + HEADER.size:
         head += read(min(at + _FIRST, size) - len(head), len(head))
     if len(head) < at + 4:
@@ -127,7 +129,9 @@ def read_tiles(read: ReadAt, size: int) -> Tiles | None:
     if version != VERSION or not end < height_at < start - 10 or len(head) < start:
         return None
     height, width, components = struct.unpack_from(">HHB", head, height_at)
+    # A scan header has 8 bytes and 2 for each component, so at least 10.
     scan = start - 8 - 2 * components
+    # Before the height come the marker (2 bytes), the length (2) and the precision (1).
     if head[height_at - 5 : height_at - 3] not in _FRAMES or head[scan : scan + 2] != bytes([0xFF, SOS]):
         return None
     if width_of not in (2, 4) or not (h and v and mcus and right and down) or (length - 2 - HEADER.size) % width_of:
@@ -160,6 +164,7 @@ def cut(read: ReadAt, size: int, box: Sequence[int]) -> Cut | None:
         ``None`` if the file is not sliceable or was changed after it was made.
     """
     found, (top, left, bottom, right) = read_tiles(read, size), box
+    # A window that does not fit comes from an index of another image.
     if found is None or not (0 <= top < bottom <= found.size[0] and 0 <= left < right <= found.size[1]):
         return None
     (first, last), (west, east) = found.range(0, top, bottom), found.range(1, left, right)
@@ -173,18 +178,23 @@ def cut(read: ReadAt, size: int, box: Sequence[int]) -> Cut | None:
     codes = starts[row_by_row].reshape(-1, count)[:, west:east] - (start + 1)  # where in the body each marker ends
     marks = _MARKS[first * count : last * count].reshape(-1, count)[:, west:east]
     if end == starts[-1]:
+        # The slice is a view of the table that all cuts share.
         marks = marks.copy()
         marks[-1, -1] = EOI
     view = np.frombuffer(body, np.uint8)
+    # If the first tile had no room for its marker, -1 would look at the end of the body.
     if codes[0, 0] < 1 or (view[codes] != marks).any() or (view[codes - 1] != 0xFF).any():
         return None
+    # The cut is a file of its own: decoders count restarts from 0 and expect EOI at the end.
     view[codes] = _MARKS[: codes.size].reshape(codes.shape)
     view[-1] = EOI
     parts: list[bytearray | memoryview] = [body]
+    # Between two rows of the window lie tiles beside it.
     if east - west < count:
         whole, begins = memoryview(body), starts[first * count + west : last * count : count] - start
         parts = [whole[a:b] for a, b in zip(begins.tolist(), (codes[:, -1] + 1).tolist(), strict=True)]
     down, across = found.tile
+    # The image may end inside the last row and column of tiles.
     height = min(last * down, found.size[0]) - first * down
     width = min(east * across, found.size[1]) - west * across
     head, at = found.head, found.height_at

@@ -79,6 +79,7 @@ def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None
 def _h264_entry(extradata: bytes, packet: bytes) -> bool:
     recovers = intra = False
     for start, end in units(packet, length_size("h264", extradata)):
+        # nal_unit_type (H.264, table 7-1): 5 is a slice of an IDR picture, 6 SEI, 1 to 4 other slices.
         kind = packet[start] & 31
         if kind == 5:
             return True
@@ -100,6 +101,7 @@ _INTRA_SLICES = (2, 4, 7, 9)
 
 def _slice_header(unit: bytes) -> tuple[int, int]:
     """(first_mb_in_slice, slice_type)"""
+    # Zero, zero, three stands for zero, zero: otherwise the data might contain a start code.
     head = unit[:16].replace(b"\0\0\3", b"\0\0")
     macroblock, bit = exp_golomb(head, 0)
     return macroblock, exp_golomb(head, bit)[0]
@@ -117,6 +119,7 @@ def _recovers_at_once(unit: bytes) -> bool:
 def _h264_unreferenced(packet: bytes, size: int) -> bool:
     found = False
     for start, end in units(packet, size):
+        # Above the type are nal_ref_idc and a bit that is always zero.
         kind, referred = packet[start] & 31, packet[start] & 0xE0
         if kind == 1 and not referred:
             found = True
@@ -148,10 +151,12 @@ class _HevcUnreferenced:
     def __call__(self, packet: bytes) -> bool:
         found, leave = False, True
         for start, end in units(packet, self._size):
+            # The header: a zero bit, type (6 bits), layer (6) and temporal id plus 1 (3).
             kind, second = packet[start] >> 1 & 63, packet[start + 1] if start + 1 < end else 0
             layer, temporal = (packet[start] & 1) << 5 | second >> 3, (second & 7) - 1
             if kind == 33:
                 self._layers = max(self._layers, _sub_layers(packet[start:end]))
+            # TRAIL_N, TSA_N, STSA_N, RADL_N and RASL_N, of the highest sub-layer.
             if kind in (0, 2, 4, 6, 8) and not layer and 0 < self._layers <= temporal + 1:
                 found = True
             elif kind in (39, 40):
@@ -163,6 +168,7 @@ class _HevcUnreferenced:
 
 def _sub_layers(unit: bytes) -> int:
     """``sps_max_sub_layers_minus1`` + 1 of a sequence parameter set."""
+    # Seven is the most that there can be, with which no picture is left out by mistake.
     return (unit[2] >> 1 & 7) + 1 if len(unit) > 2 else 7
 
 
@@ -170,16 +176,19 @@ def _sub_layers(unit: bytes) -> int:
 
 
 def _mpeg4_entry(extradata: bytes, packet: bytes) -> bool:
+    # The start code of a VOP; the two bits after it are its type.
     at = packet.find(b"\0\0\1\xb6")
     return 0 <= at < len(packet) - 4 and packet[at + 4] >> 6 == 0  # an intra-coded VOP
 
 
 def _mpeg2_entry(extradata: bytes, packet: bytes) -> bool:
+    # The start code of a picture. After ten bits of temporal reference, type 1 means intra-coded.
     at = packet.find(b"\0\0\1\0")
     return 0 <= at < len(packet) - 5 and packet[at + 5] >> 3 & 7 == 1
 
 
 def _vp8_entry(extradata: bytes, packet: bytes) -> bool:
+    # Bit 0 is clear in key frames, where a start code follows the frame tag of three bytes.
     return not packet[0] & 1 and packet[3:6] == b"\x9d\x01\x2a"
 
 
@@ -187,6 +196,7 @@ def _vp9_entry(extradata: bytes, packet: bytes) -> bool:
     frame = next(_vp9_frames(packet))
     bit = _vp9_header(frame)
     bits = int.from_bytes(frame[:5].ljust(5, b"\0"), "big")
+    # marker (2 bits), profile, show_existing_frame, frame_type, show_frame, error_resilient_mode, sync code (24)
     again, refers, sync = bits >> (39 - bit) & 1, bits >> (38 - bit) & 1, bits >> (12 - bit) & 0xFFFFFF
     return bits >> 38 == 2 and not again and not refers and sync == 0x498342
 
@@ -194,6 +204,7 @@ def _vp9_entry(extradata: bytes, packet: bytes) -> bool:
 def _vp9_frames(packet: bytes) -> Iterator[bytes]:
     """The frames of a superframe, or the packet."""
     last = packet[-1]
+    # A superframe ends with an index: a byte with the marker 110, the sizes of its frames, and that byte again.
     if last & 0xE0 == 0xC0:
         count, width = (last & 7) + 1, (last >> 3 & 3) + 1
         index = len(packet) - 2 - count * width
@@ -226,20 +237,24 @@ def _av1_entry(extradata: bytes, packet: bytes) -> bool:
     """A sequence header, and then a key frame that is shown."""
     at, sequence = 0, False
     while at < len(packet):
+        # Header of an OBU: a zero bit, type (4 bits), extension flag, size flag and a reserved bit.
         kind, extended, sized = packet[at] >> 3 & 15, packet[at] >> 2 & 1, packet[at] >> 1 & 1
         at += 1 + extended
         length, shift = len(packet) - at, 0
         if sized:
             length = 0
+            # leb128: seven bits per byte, the lowest first, and at most eight bytes
             while at < len(packet) and shift < 56:
                 length |= (packet[at] & 127) << shift
                 shift, at = shift + 7, at + 1
                 if not packet[at - 1] & 128:
                     break
+        # Type 1 is a sequence header, which has its profile (3 bits) and still_picture first.
         if kind == 1 and at < len(packet):
             sequence = True
             if packet[at] >> 3 & 1:  # reduced_still_picture_header
                 return True
+        # Types 3 and 6 are frame headers; type 0 of a frame is a key frame.
         if kind in (3, 6) and at < len(packet):
             existing, frame, shown = packet[at] >> 7, packet[at] >> 5 & 3, packet[at] >> 4 & 1
             return sequence and not existing and not frame and bool(shown)
@@ -261,11 +276,13 @@ def _mjpeg_entry(extradata: bytes, packet: bytes) -> bool:
             seen.add(0xC4)
         seen.add(kind)
         at += 2 + length
+    # Quantization (0xDB) and Huffman tables (0xC4) of its own.
     return packet[:2] == b"\xff\xd8" and seen >= {0xDB, 0xC4}
 
 
 def _ffv1_entry(extradata: bytes, packet: bytes) -> bool:
     """The first symbol of the range coder, from its initial state of 128."""
+    # The coder begins with the range 0xFF00. Its upper half, by the state, stands for a one: a key frame.
     return int.from_bytes(packet[:2], "big") >= 0xFF00 - (0xFF00 * 128 >> 8) and is_intact("ffv1", extradata, packet)
 
 
@@ -274,6 +291,7 @@ _REVERSED = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
 
 def _ffv1_intact(packet: bytes) -> bool:
     """Slices follow one another, each with its size at the end, and with a state and a checksum if protected."""
+    # With error detection, a slice ends with its size (3 bytes), a state (1) and a checksum (4), else with its size.
     for footer in (8, 3):
         end, parts = len(packet), []
         while end >= footer:
@@ -281,6 +299,7 @@ def _ffv1_intact(packet: bytes) -> bool:
             parts.append((end - footer - size, end))
             end -= footer + size
         if end == 0:
+            # The CRC of data that end with their CRC is zero.
             return footer == 3 or all(_crc32(packet[a:b]) == 0 for a, b in parts)
     return False
 

@@ -73,6 +73,7 @@ def not_its_fault(error: BaseException) -> bool:
 
 def named(error: Exception, fd: int) -> Undecodable:
     """Convert an error of PyAV for an open file."""
+    # A missing end explains whatever the demuxer complains about.
     cut = cut_short(fd, os.fstat(fd).st_size)
     if cut is not None or isinstance(error, EOFError):
         return Undecodable("truncated", cut or str(error))
@@ -100,6 +101,7 @@ def opened(path: bytes, *, strict: frozenset[str] = frozenset(), known: str = ""
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
     how: dict[str, Any] = {}
     if known:
+        # The smallest value that FFmpeg accepts. With skip_frame, its analysis decodes no pictures.
         options["probesize"] = "32"
         how = {"format": known, "options": {"skip_frame": "all"}}
     try:
@@ -142,6 +144,7 @@ def cut_short(fd: int, size: int) -> str | None:
     elif head[:4] == b"\x1aE\xdf\xa3":
         needed = _matroska(fd, head)
     elif head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        # What MP4 and QuickTime files begin with.
         needed = _boxes(fd, size)
     return f"the file has {size} bytes, but needs {needed}" if needed > size else None
 
@@ -150,6 +153,7 @@ def _vint(data: bytes) -> tuple[int | None, int]:
     """(value, or ``None`` for "unknown"; number of bytes) of Matroska's variable-length integer."""
     if not data or not data[0]:
         return None, 1
+    # The zeros before the first one tell how many bytes follow. A value of all ones means unknown.
     length = 9 - data[0].bit_length()
     value = int.from_bytes(data[:length], "big") & (1 << 7 * length) - 1
     return (None if value == (1 << 7 * length) - 1 else value), length
@@ -158,6 +162,7 @@ def _vint(data: bytes) -> tuple[int | None, int]:
 def _matroska(fd: int, head: bytes) -> int:
     value, length = _vint(head[4:])
     at = 4 + length + (value or 0)
+    # The segment, which holds everything else, follows the EBML header.
     segment = os.pread(fd, 12, at)
     if segment[:4] != b"\x18S\x80g":
         return 0
@@ -172,8 +177,10 @@ def _boxes(fd: int, size: int) -> int:
             break
         head = os.pread(fd, 16, at)
         if len(head) < 8:
+            # Not even the header of the next box is there.
             return at + 8
         length = int.from_bytes(head[:4], "big")
+        # The length is too large for 32 bits and follows in 64.
         if length == 1:
             length = int.from_bytes(head[8:16], "big")
         if length < 8:  # 0: up to the end of the file, wherever that was

@@ -148,16 +148,20 @@ class _Clips:
                 way, last = Pass(entry, container, stream, how, self._put), 0
                 for i, run in enumerate(parts):
                     place = self._place(run[0])
+                    # Only the beginning of the file leads to these frames, and a file that was just opened is there.
                     if i == 0 and (place < 0 or not entry.keys[place, 0]):
                         way.run(None, run.tolist())  # it is there already
                     else:
+                        # A short seek costs more than it saves. After an error, only a seek leads to the next run.
                         far = i == 0 or way.error is not None or entry.keys[place, 0] - last > _SEEK_FROM
                         way.run(place, run.tolist(), seek=far)
                     last = run[-1]
                 done = way.came
+                # Otherwise refused frames get another chance without shortcuts.
                 if entry.sure:
                     self._wrong = way.refused
         except Exception as e:
+            # Opening without an analysis may be what failed, and _retry() does not open files so.
             if not_its_fault(e) or not self._known(how):
                 raise
         left = [n for n in wanted.tolist() if n not in done and n not in self._wrong]
@@ -166,6 +170,7 @@ class _Clips:
     def _retry(self, group: list[int]) -> None:
         """Decode a group without shortcuts: from its entry, from the entry before, and from the beginning."""
         entry, place = self._entry, self._place(group[0])
+        # An entry at frame 0 is the beginning of the file, which is tried in any case.
         places = [p if p >= 0 and entry.keys[p, 0] else None for p in (place, place - 1)]
         for where in dict.fromkeys([*places, None]):
             with self._open(_PLAIN) as (container, stream):
@@ -189,6 +194,7 @@ class _Clips:
         return STRICT | {"h264"} if how.unreferenced and self._entry.skips else STRICT
 
     def _known(self, how: Shortcuts) -> str:
+        # FFmpeg names the demuxer by all of its containers: mov,mp4,m4a,3gp,3g2,mj2.
         name = self._entry.container.split(",")[0]
         return name if how.unanalyzed and self._entry.sure and name in _SELF_TIMED else ""
 
@@ -220,14 +226,17 @@ def runs(wanted: I64, keys: I64, cheap: bool = False) -> list[I64]:
     entry saves more frames than it costs, or, if ``cheap``, any frame."""
     if not len(wanted):
         return []
+    # The row of the last entry at or before each frame, and the entry's frame: 0 before the first entry.
     at = np.searchsorted(keys[:, 0], wanted, "right") - 1
     entries = np.where(at >= 0, keys[np.maximum(at, 0), 0], 0) if len(keys) else np.zeros(len(wanted), np.int64)
+    # A seek saves the frames between one wanted frame and the entry of the next.
     left_out = entries[1:] - wanted[:-1] - 1
     return np.split(wanted, np.flatnonzero(left_out > (0 if cheap else _SEEK_FROM)) + 1)
 
 
 def turned(pixels: U8, orientation: int) -> U8:
     """Turn u8[T, H, W, 3] by an EXIF orientation, 1 to 8."""
+    # Transposing comes first: the flips below concern the axes of the upright picture.
     if orientation >= 5:
         pixels = pixels.transpose(0, 2, 1, 3)
     if orientation in (2, 3, 6, 7):

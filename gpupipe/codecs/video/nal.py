@@ -16,6 +16,7 @@ _LENGTH_AT = {"h264": 4, "hevc": 21}
 def length_size(codec: str, extradata: bytes) -> int:
     """Bytes of the length before each unit of a packet, or 0 if start codes separate the units."""
     at = _LENGTH_AT.get(codec, len(extradata))
+    # A configuration record begins with its version, 1; start codes begin with zeros.
     return (extradata[at] & 3) + 1 if len(extradata) > at and extradata[0] == 1 else 0
 
 
@@ -47,9 +48,11 @@ def stored_sets(codec: str, extradata: bytes) -> Iterator[bytes]:
     if not length_size(codec, extradata):
         yield from (extradata[start:end] for start, end in units(extradata, 0))
         return
+    # H.264: 5 bytes, then lists of sequence and of picture parameter sets. HEVC: 22 bytes, then the number of lists.
     arrays, at = (2, 5) if codec == "h264" else (extradata[22] if len(extradata) > 22 else 0, 23)
     for array in range(arrays):
         if codec == "h264":
+            # Above the number of sequence sets are three reserved bits.
             count = extradata[at] & (255 if array else 31) if at < len(extradata) else 0
             at += 1
         else:
@@ -65,10 +68,12 @@ def stored_sets(codec: str, extradata: bytes) -> Iterator[bytes]:
 
 def messages(unit: bytes) -> Iterator[tuple[int, bytes]]:
     """(type, content) of the supplemental messages of a unit without its header; (-1, b"") if they cannot be read."""
+    # Without escapes: zero, zero, three stands for zero, zero.
     data = unit.replace(b"\0\0\3", b"\0\0")
     at = 0
     while at + 2 < len(data):
         numbers = []
+        # Type and length: bytes of 255 and one smaller byte, which are added.
         for _ in range(2):
             value = 0
             while at < len(data) and data[at] == 255:
@@ -95,4 +100,5 @@ def exp_golomb(data: bytes, bit: int) -> tuple[int, int]:
     end = bit + zeros + 1
     if end > size:
         return -1, size
+    # As many bits follow the one as zeros precede it. The number is one more than the value.
     return (int.from_bytes(data, "big") >> (size - end) & (1 << zeros + 1) - 1) - 1, end

@@ -14,8 +14,11 @@ from .nal import exp_golomb, length_size, stored_sets, units
 
 _SEQUENCE, _EXTENSION = 0xB3, 0xB5
 _FIRST_BYTES = {
+    # Sequence and picture sets, with any nal_ref_idc.
     "h264": frozenset(byte for byte in range(128) if byte & 31 in (7, 8)),
+    # Video, sequence and picture sets.
     "hevc": frozenset(byte for byte in range(128) if byte >> 1 in (32, 33, 34)),
+    # Video object layers.
     "mpeg4": frozenset(range(0x20, 0x30)),
     "mpeg1video": frozenset({_SEQUENCE}),
     "mpeg2video": frozenset({_SEQUENCE, _EXTENSION}),
@@ -75,9 +78,11 @@ def _name(codec: str, unit: bytes) -> tuple[int, int] | None:
     head = unit[:_HEAD].replace(b"\0\0\3", b"\0\0").ljust(3, b"\0")
     if codec == "h264":
         kind = head[0] & 31
+        # A sequence set has a profile, constraints and a level before its number; a picture set begins with it.
         return kind, exp_golomb(head, 32 if kind == 7 else 8)[0]
     if codec == "hevc":
         kind, layer = head[0] >> 1, (head[0] & 1) << 5 | head[1] >> 3
+        # The header has two bytes. The number of a video set has four bits, that of a picture set comes first.
         number = head[2] >> 4 if kind == 32 else exp_golomb(head, 16 if kind == 34 else 8 * _hevc_number_at(head))[0]
         return kind, layer << 16 | number
     if head[0] == _EXTENSION and head[1] >> 4 != 1:  # not that of a sequence
@@ -89,7 +94,9 @@ def _hevc_number_at(head: bytes) -> int:
     """Offset in bytes of the number of a sequence parameter set, after the profile and level of all sub-layers."""
     count = head[2] >> 1 & 7
     if not count:
+        # Two bytes of header, one with the count, and twelve of general profile and level.
         return 15
+    # Two flags for each sub-layer, in two bytes: whether its profile (11 bytes) and its level (1 byte) follow.
     present = int.from_bytes(head[15:17].ljust(2, b"\0"), "big")
     flags = [present >> 14 - 2 * i & 3 for i in range(count)]
     return 17 + sum(11 * (flag >> 1) + (flag & 1) for flag in flags)

@@ -124,6 +124,7 @@ class Pass:
         for other in asked:
             if start <= other < end:
                 self.refused[other] = why
+        # Some were passed on before the mark came.
         self.came -= self.refused.keys()
 
     # ---- frames
@@ -199,8 +200,10 @@ class Pass:
         """Yield (number, frame); the numbers must be consecutive from the entry's to ``last``."""
         for frame in frames:
             number = self._number(frame.pts)
+            # Their packets were not decoded, so nothing comes for them.
             while state.due in state.left_out:
                 state.due += 1
+            # After the last wanted frame the order is of no interest, only whether frames are marked.
             if number == state.due or (state.due > last and number is not None):
                 state.begun, state.due = True, number + 1
                 yield number, frame
@@ -229,6 +232,7 @@ class Pass:
             if len(known) and keys[known[0], 2] in (-1, -1 if packet.pos is None else packet.pos):
                 if not is_entry(self._codec, self._extradata, bytes(packet)):
                     break
+                # A seek may lead to an earlier entry, from which the wanted frames come as well.
                 if seek or known[0] == place:
                     return int(keys[known[0], 0]), packet
             # The packet of the entry would have come before this one.

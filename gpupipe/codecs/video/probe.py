@@ -116,6 +116,7 @@ def _read(path: bytes) -> VideoProbe:
         frames, lenient = _decode(path, seen, cut)
         times, last, exact = frames.times(base, guess), frames.durations, frames.exact()
         intra = None if is_known(codec) else frames.intra
+        # FFmpeg counts packets here. Times find frames only if decoding confirms the count.
         if form in _COUNTED:
             exact = exact and [p.pts for p in seen.packets if p.shown] == times
     if not times or seen.first is None:
@@ -126,6 +127,7 @@ def _read(path: bytes) -> VideoProbe:
     rate = _rate(times, base, guess)
     tail = last.get(times[-1], 0)
     if tail <= 0:
+        # Without a duration, the last frame lasts as long as the others on average.
         tail = (times[-1] - times[0]) // (len(times) - 1) if len(times) > 1 else int(1 / (rate * base)) if rate else 1
     flags = VARIABLE * _is_variable(times) | EXACT * exact | CUT * cut | SURE * sure | LENIENT * lenient
     flags |= LEADING * _leads(seen.packets)
@@ -140,6 +142,7 @@ def _read(path: bytes) -> VideoProbe:
         rate=_pair(rate),
         duration=times[-1] - times[0] + max(tail, 1),
         pts=array("q", times),
+        # Frames that are counted are counted from the beginning.
         keys=_keys(times, seen, intra) if exact else array("q", (0, times[0], -1)),
     )
 
@@ -158,6 +161,7 @@ def _demux(container: Any, stream: Any, seen: _Seen) -> None:
                 if isinstance(e, Undecodable) or not_its_fault(e):
                     raise
                 seen.doubt = f"its first packets: {type(e).__name__}"
+        # The last packet has neither content nor time: it tells the decoder to finish.
         if packet.size == 0:
             if packet.pts is not None:
                 seen.doubt = "an empty packet"
@@ -243,6 +247,7 @@ class _Frames:
 
     def times(self, base: Fraction, guess: Fraction) -> list[int]:
         """Known times; gaps are filled at the average rate, and a time that decreases is raised to the one before."""
+        # A frame whose own time is missing is shown at the time of its packet, if that is known for all.
         source = self.decoded if None in self.own and _increase(self.decoded) else self.own
         known = [(i, t) for i, t in enumerate(source) if t is not None]
         step = max(int(1 / (guess * base)), 1) if guess > 0 else 1
@@ -285,6 +290,7 @@ def _decode(path: bytes, seen: _Seen, cut: bool) -> tuple[_Frames, bool]:
         except Exception as e:
             if isinstance(e, Undecodable) or not_its_fault(e) or not frames.own:
                 raise
+    # Marked frames before a good one stay, because leaving them out would renumber the rest.
     while cut and frames.marked and frames.marked[-1]:
         for column in (frames.own, frames.decoded, frames.marked):
             column.pop()
@@ -345,6 +351,7 @@ def _is_variable(times: list[int]) -> bool:
     and the last frame."""
     n, first = len(times) - 1, times[0]
     span = times[-1] - first
+    # Multiplied by n, so that it remains a comparison of integers.
     return any(abs((t - first) * n - k * span) > n for k, t in enumerate(times))
 
 
@@ -358,6 +365,7 @@ def _rate(times: list[int], base: Fraction, guess: Fraction) -> Fraction:
 
 
 def _pair(value: Fraction) -> tuple[int, int]:
+    # The index has 32 bits for either.
     if value.numerator > _INT32 or value.denominator > _INT32:
         value = value.limit_denominator(1_000_000)
     return min(value.numerator, _INT32), value.denominator

@@ -71,6 +71,7 @@ class Blocks:
         else:
             self._fd = os.dup(fd)
             weakref.finalize(self, os.close, self._fd)
+            # Nothing of it is kept, but opening a file finds all damage.
             for at in range(0, self.size, _AT_ONCE):
                 self._checked(at, min(at + _AT_ONCE, self.size))
 
@@ -105,6 +106,7 @@ class Blocks:
         except OSError as e:
             raise ColumnsError(f"{self._name} cannot be read: {reason_of(e)}. Make the dataset again") from None
         first = start // BLOCK
+        # The usual read of one block, without making arrays.
         if stop - start == BLOCK and len(found) == BLOCK and xxh3_64_intdigest(found) == self._known[first]:
             return found
         sums, known = sums_of(memoryview(found)), self._sums[first : stop // BLOCK]

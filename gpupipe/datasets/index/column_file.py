@@ -70,12 +70,14 @@ def write_columns(file: BinaryIO, columns: Mapping[str, Array], meta: Mapping[st
         ready.append(column)
         at += aligned(column.nbytes)
     header = json.dumps({"columns": entries, "meta": meta}, separators=(",", ":")).encode()
+    # A head of the final size and without a digest: until all is written, the file is not valid.
     file.write(_head(header, 0, bytes(_DIGEST)))
     known = [np.empty(0, np.uint64)]
     for column in ready:
         content = column.reshape(-1).view(np.uint8).data
         whole = len(content) // BLOCK * BLOCK
         rest = bytes(content[whole:])
+        # The last block is padded, so that each column begins at a block.
         for part in (content[:whole], memoryview(rest.ljust(aligned(len(rest)), b"\0"))):
             known.append(sums_of(part))
             file.write(part)
@@ -207,6 +209,7 @@ class Columns:
         if not isinstance(shape, list) or len(shape) not in (1, 2) or any(type(n) is not int or n < 0 for n in shape):
             raise self._damaged(f"column {name!r} has shape {shape!r}")
         # Python integers do not wrap.
+        # With a zero in the shape, the product does not bound the other number.
         if offset + prod(shape) * np.dtype(dtype).itemsize > self._blocks.size or max(shape) > self._blocks.size:
             raise self._damaged(f"column {name!r} of shape {shape!r} ends behind the file")
         self.columns[name] = Column(self._blocks, dtype, tuple(shape), offset)
@@ -261,6 +264,7 @@ def _reopen(path: str, digest: bytes, fingerprint: str | None) -> Columns:
         columns = Columns.open(path)
     except OSError as e:
         raise DatasetError(f"the index {path} cannot be opened in this process ({e}); make the dataset again") from None
+    # An index that was made again is as good if its samples are the same.
     same_samples = fingerprint is not None and columns.meta.get("fingerprint") == fingerprint
     if columns.digest != digest and not same_samples:
         raise DatasetError(

@@ -148,6 +148,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         if "sum" in columns:
             text = f"{printable(source.prefix)} sends neither ETag nor Last-Modified for its files"
             warn("the index is made in every run, and no blocks are kept", [Reason(text, "no-versions")])
+        # Without versions, no later run could tell whether the index still fits.
         index = kind.index(_save(None if "sum" in columns else path, columns, meta))
     index.built, index.reused = True, reused
     return _timed(index, began)
@@ -166,6 +167,7 @@ def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
     times[[*index.touched]] = [*index.touched.values()]
     with cache.locked(path):
         newer = _load(path, kind)
+        # Another process has stored a newer index, which the next opening will find.
         if newer is None or newer.columns.digest != index.columns.digest:
             return index
         _log.info(
@@ -211,6 +213,7 @@ def _build(
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """Return (columns, meta, number of rows kept from ``old``)."""
     listing = _listed(source)
+    # A touched image is checked by its header, and anything larger by sums of its parts.
     if not source.storage.remote and (holds_several(listing) or kind.index is not Index):
         listing = with_sums(listing)
     n = len(listing)
@@ -245,6 +248,7 @@ def _probe(source: Source, listing: Listing, probed: Probed, todo: npt.NDArray[n
 
 def _listed(source: Source) -> Listing:
     """List the files, at a time when every later change will show."""
+    # If times are too close to the scan to show a change, wait for the next tick and look again, once.
     for last in (False, True):
         with Progress("looking for files") as progress:
             listing = source.listing(progress)
@@ -289,6 +293,7 @@ class Probed:
         self.codings = {name: code for code, name in enumerate(old.codings)}
         bad = np.flatnonzero(self.kept & (self.status != OK))
         if len(bad):
+            # rows has entries for kept rows only; take those of the bad ones among them.
             was = rows[np.searchsorted(np.flatnonzero(self.kept), bad)]
             self.reasons.update((int(i), reason) for i, (_, _, reason) in zip(bad, old.bad(was), strict=True))
 
@@ -344,6 +349,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         if column is not None:
             columns[name] = column
     sideways = probed.orientation >= 5
+    # Without images that lie on their side, readers take the stored sizes.
     if sideways.any():
         columns["upright"] = np.where(sideways[:, None], probed.sizes[:, ::-1], probed.sizes)
     extra = probed.extra()
@@ -385,6 +391,7 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
     digest = hashlib.blake2b(b"gpupipe samples 1", digest_size=8)
     labels = listing.labels if listing.labels is not None else np.empty(0, np.int64)
     classes = "\0".join(listing.classes).encode(errors="surrogateescape")
+    # With the lengths in front, no two different lists make the same bytes.
     digest.update(f"{len(listing)} {len(labels)} {len(classes)} ".encode() + classes)
     paths = listing.containers
     for column, dtype in (

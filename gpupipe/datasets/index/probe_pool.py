@@ -116,6 +116,7 @@ def _command(prober: Prober[Any] | None = None) -> list[str]:
 
 class _Died(Exception):
     def __init__(self, code: int):
+        # Other signals, such as SIGKILL for lack of memory, say nothing about the file.
         self.crash = signal.Signals(-code).name if code < 0 and -code in _CRASHES else None
 
 
@@ -175,6 +176,7 @@ class _Driver(threading.Thread, Generic[R]):
     def run(self) -> None:
         try:
             while not self.stopping:
+                # A generator must not be advanced by two threads at once.
                 with self._lock:
                     chunk = next(self._chunks, None)
                 if chunk is None:
@@ -255,10 +257,12 @@ def probe_all(
     return.
     """
     workers = min(os.cpu_count() or 1, 16)
+    # An interpreter inside another program may not know how to start one.
     if count < prober.pool_from or not sys.executable:
         with prober.quiet():
             for k in range(count):
                 store(k, prober.here(place_of(k)))
+                # A small chunk means that each file takes long.
                 if k % 64 == 0 or prober.chunk < 64:
                     progress(k)
         progress(count)

@@ -33,6 +33,7 @@ def probe_remote(
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
         with prober.quiet():
+            # Stored bytes, which probing unpacks. The dataset's limit is for the unpacked image, and is checked there.
             stored = storage.read(
                 [p if _packed(p) is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
             )

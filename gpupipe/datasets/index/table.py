@@ -202,6 +202,7 @@ class Index:
         same = shared[1:] & shared[:-1]
         for column in (self.container, self.offset):
             same &= column.all[1:] == column.all[:-1]
+        # A row begins a page unless it has the place of the row before.
         new = np.append(True, ~same)
         sizes = np.asarray(self._packed.size[new & shared])
         return Pages(np.cumsum(new) - 1, int(shared.sum()) / len(sizes), int(sizes.max()), int(sizes.sum()))
@@ -337,12 +338,14 @@ class Index:
             assert listing.offset is not None and listing.length is not None
             columns = [column.all for column in (self.container, self.offset, self.length)]
             there: list[npt.NDArray[Any]] = [files[listing.container], listing.offset, listing.length]
+            # Images of one page differ only in where they are in it.
             for packed, them in ((self._packed, columns), (listing.packed, there)):
                 them.append(np.zeros(len(them[0]), np.int64) if packed is None else packed.skip)
             have = {at: i for i, at in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
             rows = np.array([have.get(at, -1) for at in zip(*(c.tolist() for c in there), strict=True)], np.int64)
         if not self.count:
             return np.full(len(listing), -1)
+        # -1 takes some other row, which the first condition excludes.
         same = (rows >= 0) & self.reusable()[rows] & (listing.status == OK)
         return np.where(same, rows, -1)
 
@@ -360,6 +363,7 @@ class Index:
         same &= self.mtime_ns.read()[files] == listing.mtime_ns
         if self.ctime_ns is not None and listing.ctime_ns is not None:
             untouched = self.ctime_ns.read()[files] == listing.ctime_ns
+            # A changed inode is no change of content if the sums agree.
             if self.part_sums is not None and listing.part_sums is not None:
                 untouched |= self.part_sums.read()[files] == listing.part_sums
             same &= untouched
@@ -368,6 +372,7 @@ class Index:
 
 def _settled_ns(mtime_ns: I64) -> I64:
     """Return i64[N]: the time from which a change shows another time."""
+    # Times in whole seconds probably come from a file system that stores no more.
     return mtime_ns + np.where(mtime_ns % 1_000_000_000, _TICK_NS, _LONG_TICK_NS)
 
 

@@ -40,6 +40,7 @@ def part_sum(path: bytes, size: int) -> int:
                 parts = b"".join(os.pread(fd, _PART, start) for start in starts)
         finally:
             os.close(fd)
+        # Positive, because the column is signed and 0 stands for a file that cannot be read.
         return xxh3_64_intdigest(parts) >> 1 or 1
     return 0
 

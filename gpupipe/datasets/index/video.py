@@ -91,6 +91,7 @@ class VideoIndex(Index):
         stored = self.pts_offsets.all[rows + 1] - start
         duration = self.duration.all[rows]
         wrong = (count < 0) | (count > _MOST_FRAMES) | (step < 0) | (start < 0) | (duration < 0)
+        # Times are stored, all of them, only if there is no common step.
         wrong |= stored != np.where(step > 0, 0, count)
         wrong |= start + stored > len(self.pts)
         wrong |= (count > 0) & ((base < 1).any(axis=1) | (duration < 1))
@@ -135,6 +136,7 @@ class VideoIndex(Index):
         flags = int(self.flags.all[row])
         num, den = self.time_base.all[row].tolist()
         coding = self._coding(row)
+        # Leaving pictures out needs the strict decoder, which such a video makes raise; see VideoEntry.skips.
         opens = flags & LEADING and coding.codec == "h264"
         return VideoEntry(
             path=path,

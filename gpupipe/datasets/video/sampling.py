@@ -138,6 +138,7 @@ def on_screen(times: Times, wanted: I64) -> I64:
     ``wanted`` is i64[B, T], in units of each video's time.
     """
     column = times.count[:, None]
+    # For videos whose steps vary, this is replaced below.
     even = (wanted - times.first[:, None]) // np.maximum(times.step, 1)[:, None]
     found: I64 = np.clip(even, 0, np.maximum(column - 1, 0))
     rows = np.flatnonzero((times.step == 0) & (times.count > 0))
@@ -146,6 +147,7 @@ def on_screen(times: Times, wanted: I64) -> I64:
         start, target = times.start[rows, None], wanted[rows]
         low = np.zeros(target.shape, np.int64)
         high = np.broadcast_to(times.count[rows, None], target.shape).copy()
+        # Each round halves the range, so this many rounds leave one frame.
         for _ in range(int(times.count[rows].max()).bit_length()):
             middle = (low + high) // 2
             late = times.pts[start + middle] > target
@@ -165,6 +167,7 @@ def _offsets(times: Times, how: Clips) -> tuple[I64, I64]:
         return np.broadcast_to(ticks * (how.stride or 1), (len(times.count), how.frames)), times.count
     above = times.denominator[:, None] * how.rate.denominator
     below = np.maximum(times.numerator, 1)[:, None] * how.rate.numerator
+    # i / fps seconds in units of numerator / denominator seconds, rounded down.
     return ticks * above // below, times.duration
 
 
@@ -172,6 +175,7 @@ def _starts(u: npt.NDArray[np.float64], clip: I64, places: I64, how: Clips) -> I
     """Return i64[B], starts of clips out of ``places`` i64[B]; 0 if a clip does not fit."""
     places = np.maximum(places, 1)
     if how.sampling == "random":
+        # u * places may be rounded up to places.
         return np.minimum((u * places).astype(np.int64), places - 1)
     if how.clips == 1:
         return (places - 1) // 2
@@ -183,6 +187,7 @@ def _segments(u: npt.NDArray[np.float64], clip: I64, count: I64, how: Clips) -> 
     found: I64
     parts = np.arange(how.frames + 1, dtype=np.int64)[None, :]
     edges = parts * count[:, None] // how.frames
+    # In a short video, a part may have no frame of its own.
     low, width = edges[:, :-1], np.maximum(np.diff(edges, axis=1), 1)
     if how.sampling == "segment_middles":
         found = low + width * (2 * clip[:, None] + 1) // (2 * how.clips)

@@ -103,9 +103,11 @@ class BlockCache:
             if data is None:
                 self._damaged(path, found.st_size)
             elif self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
+                # Half of the time is exact enough, and spares most of these writes.
                 os.utime(fd)
             return data
         except OSError as e:
+            # EIO is a bad sector of this disk, and the next read would fail as well.
             if not is_transient(e) or e.errno == errno.EIO:
                 self._damaged(path, found.st_size)
             return None
@@ -272,9 +274,11 @@ class BlockCache:
         # other programs half of the space that there would be without the cache.
         most = min(self._limit * 7 // 8, (total + free) // 2)
         crowded = total > self._limit * 15 // 16 or free < self._limit // _SHARE
+        # As long as there is room, unused blocks may still be used.
         if self._unused is not None and not crowded:
             most = total
         for mtime_ns, size, path in sorted(found):
+            # Sorted by age, so all that follow are younger.
             if total <= most or (self._unused is not None and now - mtime_ns / 1e9 < self._unused):
                 break
             with contextlib.suppress(OSError):

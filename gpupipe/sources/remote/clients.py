@@ -109,9 +109,11 @@ class _Threads(Client):
         found, version = self._fetch(range)
         data = memoryview(found)
         if len(data) < range.end - range.start:
+            # Either the object ends here, or the connection ended too early.
             now = self._look(range.url)
             if now.size > range.start + len(data):
                 raise ConnectionError("the answer was truncated")
+            # A range behind the end was answered without a version.
             version = now.version
         if range.version and version != range.version:
             raise OSError(errno.EINVAL, CHANGED)
@@ -181,6 +183,7 @@ class Obstore(_Threads):
         # S3 (except directory buckets) and Google list names in order, so names before and after the prefix are
         # skipped.
         in_order = start > "!" and start.isascii() and base.startswith(_IN_ORDER) and not base.endswith("--x-s3")
+        # Names up to the one before start are skipped; ~ follows all letters and digits.
         offset = f"{path}{start[:-1]}{chr(ord(start[-1]) - 1)}~" if in_order else None
 
         def listed() -> list[str]:
@@ -191,6 +194,7 @@ class Obstore(_Threads):
             for some in obstore.list(store, prefix=prefix, offset=offset, chunk_size=1000):
                 names = [it["path"] for it in some]
                 found += [f"{base}/{name}" for name in names]
+                # The names are in order, so nothing that follows begins with start.
                 if in_order and names[-1] > path + start and not names[-1].startswith(path + start):
                     break
             return found
@@ -273,6 +277,7 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
     except OSError as e:
         if e.errno is not None:
             raise OSError(e.errno, os.strerror(e.errno)) from None
+        # Without a number, the error comes from the client, and is worth another attempt.
         raise ConnectionError(f"{type(e).__name__} of the store") from None
     except Exception as e:
         kind, text = type(e).__name__, str(e)
@@ -281,6 +286,7 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
         if kind in ("PermissionDeniedError", "UnauthenticatedError") or code in (401, 403):
             what = "the store refuses access; are credentials in the environment that its client reads?"
             raise PermissionError(errno.EACCES, what) from None
+        # 408, 425 and 429 invite another attempt, as do numbers from 500 on.
         if code and code not in (408, 425, 429) and code < 500:
             raise OSError(errno.EINVAL, f"the store answers with status {code}") from None
         if kind in ("NotSupportedError", "InvalidPathError", "UnknownConfigurationKeyError", "ValueError"):
@@ -305,6 +311,7 @@ class Fsspec(_Threads):
         def looked() -> Found:
             fs, path = self._at(url)
             info = fs.info(path)
+            # Each file system of fsspec has its own name for a version.
             names = ("ETag", "etag", "e_tag", "version_id", "LastModified", "last_modified", "mtime", "created")
             said = next((info[n] for n in names if info.get(n)), None)
             return Found(int(info["size"]), _version(said))

@@ -65,6 +65,7 @@ class RemoteFiles(Storage):
         o = self._options
         if o.fetch != "auto":
             return o.fetch == "blocks"
+        # The cache trims itself to 7/8, so of anything larger, each epoch would load a part again.
         return o.cache_bytes >= 64 * o.block_bytes and (self._total is None or self._total <= o.cache_bytes * 7 // 8)
 
     def __repr__(self) -> str:
@@ -107,6 +108,7 @@ class RemoteFiles(Storage):
                     views[i][:] = np.frombuffer(unpacked(raw[i].data, place.packed), np.uint8)
                 except Undecodable as e:
                     problems[i] = e
+            # A positive version is a sum of the sample's bytes, because its store has no versions.
             if place.version > 0 and problems[i] is None and sum_of(views[i].data) != place.version:
                 problems[i] = Undecodable("unreadable", CHANGED)
         return problems
@@ -123,6 +125,7 @@ class RemoteFiles(Storage):
 
         def stored(place: Place) -> memoryview:
             whole = np.empty(place.length, np.uint8)
+            # A positive version is the sum of a sample and not of its page, so it is checked below.
             (problem,) = self.read_into([place._replace(packed=None, version=min(place.version, 0))], [whole])
             if problem is not None:
                 raise problem
@@ -169,6 +172,7 @@ class RemoteFiles(Storage):
         some = [places[i] for i in rows]
         spans = read_spans(some, _GAP, _LONGEST)
         ranges = [
+            # Positive versions are sums, which no store knows.
             ByteRange(os.fsdecode(span.path), span.start, span.end, min(some[span.rows[0]].version, 0))
             for span in spans
         ]
@@ -238,6 +242,7 @@ class RemoteFiles(Storage):
                 else:
                     part[:] = np.frombuffer(block, np.uint8, len(part), at - k * size)
                 at = stop
+        # What the cache has lost or damaged meanwhile comes straight from the store.
         self._samples(again, places, views, problems)
 
     def _load(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
@@ -259,7 +264,9 @@ class RemoteFiles(Storage):
             with shared.lock:
                 waiting = {key: shared.coming.pop(key) for key in mine}
             for key, future in waiting.items():
+                # Others wait for these blocks, whatever happened here.
                 future.set_result(have.get(key, ConnectionError("the thread that loaded it failed")))
+        # Wait only now: two threads that wait for blocks of each other have both loaded theirs.
         return have | {key: future.result() for key, future in theirs.items()}
 
     def _fetched(self, keys: list[Key]) -> dict[Key, memoryview | OSError]:
@@ -312,6 +319,7 @@ class _Container(RawFile):
 
     def _chunk(self, k: int) -> U8:
         if k not in self._chunks:
+            # Reading on doubles what is loaded ahead; any other place begins again with one chunk.
             self._ahead = min(2 * self._ahead, _AHEAD) if k == self._next else 1
             start, end = k * _CHUNK, min((k + self._ahead) * _CHUNK, self.size)
             data = np.empty(end - start, np.uint8)
