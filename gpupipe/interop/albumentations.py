@@ -22,6 +22,7 @@ _FILTERS = {0: "nearest", 1: "bilinear"}
 
 def parts(t: Any) -> list[Any] | None:
     """Return the transforms of a ``Compose`` that only works on images, in order; ``None`` for anything else."""
+    # With p below 1, a Compose applies all of its transforms or none. A flat list of them would lose that.
     if exact_name(t, MODULE) != "Compose" or t.p < 1:
         return None
     return None if t.processors or t.additional_targets or t.save_applied_params else list(t.transforms)
@@ -45,8 +46,10 @@ def of_albumentations(t: Any, cls: type) -> list[Transform]:
             f"this release of albumentations differs in {', '.join(sorted(unknown))}", "transform-argument"
         )
     made = rule(t)
+    # The rules of the flips have used p already.
     if isinstance(made, (ours.RandomHorizontalFlip, ours.RandomVerticalFlip)) or t.p >= 1:
         return [made]
+    # One batch cannot hold arrays of some samples and tensors of others.
     if cls.__name__ == "ToTensorV2" or t.p <= 0:
         raise UnsupportedError(f"p={t.p} applies it to some images only; leave p out", "transform-argument")
     return [ours.RandomApply([made], p=t.p)]
@@ -91,6 +94,7 @@ def _crop(kind: type[ours.RandomCrop] | type[theirs.CenterCrop]) -> Callable[[An
 def _normalize(t: Any) -> Transform:
     if t.normalization != "standard":
         raise UnsupportedError(f"its normalization={t.normalization!r} depends on the image", "transform-argument")
+    # albumentations multiplies by denominator = 1 / (std * max_pixel_value); mean_np is scaled likewise.
     mean, factor = t.mean_np.reshape(-1).tolist(), t.denominator.reshape(-1).tolist()
     return theirs.Normalize(mean, [1 / f for f in factor])
 

@@ -114,6 +114,7 @@ class Chains:
 
     def place(self, place: int) -> int:
         """Return the first place with an equal transform. Each part of a dataset may hold an equal one of its own."""
+        # Negative places are conversions and written operations; places beyond the list are rests of containers.
         if not 0 <= place < len(self._held):
             return place
         if place not in self._first:
@@ -127,6 +128,7 @@ class Chains:
         try:
             a, b = self.translated((one,)), self.translated((other,))
         except (UnsupportedError, TranslationError):
+            # Without a translation there is nothing to compare, so both keep their own places.
             return False
         return (a.tree, a.kind) == (b.tree, b.kind) and are_alike(a.pipeline, b.pipeline)
 
@@ -138,6 +140,7 @@ class Chains:
     def fixed(self, transform: Transform) -> int | None:
         known = next((n for n, one in enumerate(self._written) if one == transform), None)
         if known is None:
+            # The pipeline is built from what the trials showed, so a new operation would have no place in it.
             if self._is_complete:
                 return None
             known = len(self._written)
@@ -151,6 +154,7 @@ class Chains:
 
     def draws(self, step: Step) -> bool:
         try:
+            # translated() covers the whole chain, and its first transforms belong to the steps before.
             count = 0 if step.before is None else len(self.translated(step.before.places).pipeline)
             return any(transform.draws for transform in self.translated(step.places).pipeline.transforms[count:])
         except (UnsupportedError, TranslationError):
@@ -169,6 +173,7 @@ class Chains:
         if places not in self._made:
             found = self.translated(places)
             count = len(found.pipeline.outputs)
+            # FiveCrop and its like return a plain tuple of views. Only user code nests them in other ways.
             tree = tuple(map(View, range(count))) if found.tree is None and count > 1 else found.tree
             self._made[places] = found.kind, tree
         return self._made[places]
@@ -187,6 +192,7 @@ class Chains:
         picture = decoded(step.source.image)
         head, tail = head_and_tail(self._resolved(step, *_channels_and_size(picture)).ops)
         made = apply_sample(picture, head, 0)
+        # The tail works on batches, so the image goes through it as a batch of one.
         batches = apply_tail(stack_images([made]), tail)
         views = batches if isinstance(batches, tuple) else (batches,)
         kind = self.kind(step.places)
@@ -201,6 +207,7 @@ class Chains:
         draw = self._draw(step, channels)
         boxes = _boxes(step) if found.pipeline.draws_by_boxes else None
         images = Images(np.array([size]), chosen=_chosen(step), boxes=boxes)
+        # found.steps says how many of the pipeline's transforms stand for each of the script's, in the same order.
         keyed = iter(zip(found.pipeline.transforms, found.pipeline.draw_keys, strict=True))
         stages = list[Stage]()
         for item, kind, count in found.steps:
@@ -211,6 +218,7 @@ class Chains:
                 ops += made
             stages.append(Stage(item, kind, tuple(ops), (height, width)))
         before = step.before
+        # The stages of the steps before ran when those steps were made.
         return stages if before is None else stages[len(self.translated(before.places, channels).steps) :]
 
     def _resolved(self, step: Step, channels: int, size: tuple[int, int]) -> Resolved:
@@ -230,6 +238,7 @@ class Chains:
     def _seeds(self, step: Step, channels: int) -> list[int]:
         """Return one seed for each of gpupipe's transforms."""
         chain, found = step.chain, list[int]()
+        # The usual case needs no translation of every prefix.
         if len({one.seed for one in chain}) == 1:
             return [step.seed] * len(self.translated(step.places, channels).pipeline)
         # Steps are prefixes of each other: one.places extends those of the step before. Its own transforms are the last

@@ -59,6 +59,7 @@ class Outside:
         self._done: list[Any] = []
 
     def _is_new(self, value: Any) -> bool:
+        # By identity, because values may be unhashable or have an __eq__ of their own.
         if any(value is other for other in self._done):
             return False
         if len(self._done) == _MOST:
@@ -79,12 +80,14 @@ class Outside:
             for part in value.values():
                 self.held(part)
         elif isinstance(value, (np.ndarray, torch.Tensor)):
+            # An array of objects may hold anything.
             if value.nbytes > _LARGE or (isinstance(value, np.ndarray) and value.dtype.hasobject):
                 raise NotClosed("it holds a large array")
         elif isinstance(value, (FunctionType, functools.partial, type, BuiltinFunctionType)):
             self.called(value)
         elif callable(value) and not isinstance(value, MethodType):
             self.instance(value)
+        # Every module of torch holds an empty set, for the names of buffers that are not saved.
         elif not (isinstance(value, (set, frozenset)) and not value):
             raise NotClosed(f"it holds a {type(value).__name__}")
 
@@ -110,6 +113,7 @@ class Outside:
             self.held(value.__self__)
         elif isinstance(value, type):
             self.of_type(value)
+            # of_type() leaves __init__ out, because it usually has run already. Calling the class runs it.
             self._function_of(value, "__init__")
         elif isinstance(value, FunctionType):
             self.function(value)
@@ -151,6 +155,7 @@ class Outside:
     def function(self, function: FunctionType) -> None:
         if not self._is_new(function):
             return
+        # While the code runs, random functions that its module imported by name are replaced there, too.
         self.namespaces.append(function.__globals__)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.constant(default)
@@ -200,6 +205,7 @@ def _is_of_library(thing: Any) -> bool:
 def _is_known(thing: Any) -> bool:
     """Tell whether a library's function or class always returns the same for the same arguments. Files, the number of a
     worker and settings of the process do not."""
+    # These draw, but from the plan's numbers while the code runs.
     if _is_replaced(thing):
         return True
     module = _module(thing)
@@ -207,8 +213,10 @@ def _is_known(thing: Any) -> bool:
     if isinstance(thing, type):
         kinds = {"torch": (torch.nn.Module, torch.Tensor), "numpy": (np.generic, np.ndarray)}.get(library, (object,))
         return issubclass(thing, kinds) and not issubclass(thing, _GENERATORS)
+    # Much of these libraries draws, reads files or depends on settings, so only what is listed counts as known.
     if library in ("torch", "numpy", "random"):
         return module == "torch.nn.functional" or any(thing is one for one in _FUNCTIONS)
+    # Image.open reads a file, and so do torchvision.io and torchvision.datasets.
     return thing is not Image.open and (library != "torchvision" or module.startswith("torchvision.transforms."))
 
 
@@ -233,6 +241,7 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
     steps = _steps(code)
     for at, step in enumerate(steps):
         name = str(step.argval)
+        # LOAD_NAME stands in the body of a class, whose names may come from any scope.
         if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):
             raise NotClosed(f"it assigns to the global variable {name}")
         if step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
@@ -251,6 +260,7 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
         else:
             continue
         parts = []
+        # np.random.rand is a name and two attributes. What counts is the function at the end, not the module.
         for after in steps[at + 1 :]:
             if after.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                 break
@@ -267,6 +277,7 @@ def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
         value = getattr(module, name, _MISSING)
         if value is _MISSING:
             raise NotClosed(f"there is no {path}")
+    # Whoever gets the module may take anything from it.
     if isinstance(value, ModuleType):
         raise NotClosed(f"it passes on the module {path} itself")
     yield value
@@ -308,6 +319,7 @@ class _Reached(Outside):
     def function(self, function: FunctionType) -> None:
         super().function(function)
         for code in codes_of(function.__code__):
+            # Bytecode shows no types, so any method with one of these names counts as a change.
             if any(step.opname in _STORES for step in dis.get_instructions(code)) or _CHANGES & {*code.co_names}:
                 raise NotClosed("it changes what it holds")
 
@@ -315,6 +327,7 @@ class _Reached(Outside):
 def check_pure(function: Any) -> None:
     """Raise :class:`NotClosed` with the reason if a function draws random numbers or changes what it holds, or may do
     so."""
+    # The second case is a bound method of a table, such as the get() of a dictionary.
     if function is int or (isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)):
         return
     found = _Reached()
@@ -322,6 +335,7 @@ def check_pure(function: Any) -> None:
         found.called(function)
     else:
         found.instance(function)
+    # Closed code may draw because its draws are replaced, but nothing replaces them here.
     for module, name in FUNCTIONS:
         if any(value is getattr(module, name) for value in found.constants):
             raise NotClosed(f"it draws random numbers with {module.__name__}.{name}()")

@@ -36,6 +36,7 @@ def global_names(code: CodeType) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def assigns_outside(code: CodeType) -> bool:
     """Tell whether a function assigns to variables outside of it."""
+    # A nested function may also assign to a variable of this function itself, which is not outside.
     free = set(code.co_freevars)
     return any(
         step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -56,6 +57,7 @@ def is_full(cell: CellType) -> bool:
 @lru_cache(maxsize=4096)
 def is_installed(file: str | None) -> bool:
     """Tell whether a file with code belongs to Python or an installed package rather than to the script."""
+    # A module without a file is built into Python.
     return file is None or file.startswith(_LIBRARIES) or not _PACKAGES.isdisjoint(PurePath(file).parts)
 
 

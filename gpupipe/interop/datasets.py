@@ -60,12 +60,14 @@ def translate_dataset(ds: Any) -> Dataset:
     if isinstance(ds, Dataset):
         return ds
     try:
+        # A known class comes first, because its files or arrays can be read without running the script's code.
         return _native(ds)
     except TranslationError as e:
         is_table = exact_name(ds, "datasets.arrow_dataset") == "Dataset"
         try:
             return record(rows_one_by_one(ds) if is_table else ds)
         except UnsupportedError as refused:
+            # The first error names what is wrong with a known class. Only for an unknown one does recording say more.
             if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith("torch."):  # which holds others
                 raise e from None
             _refuse(ds, str(refused), refused.code, e)
@@ -98,6 +100,7 @@ def _native(ds: Any) -> Dataset:
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, whose samples cannot be ordered", "stream")
         _refuse(ds, _UNKNOWN, "unknown-dataset")
+    # Methods of the classes between the script's own and the library's, if they decide what is read.
     own = [
         f"{c.__qualname__}.{n}"
         for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
@@ -224,6 +227,7 @@ def _folder(ds: Any, exact: bool) -> Dataset:
     transform, views = transform
     # `imgs` is torchvision's second name for the list, and shows whether a script has replaced the list.
     untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
+    # The folder stands for the list only if it has the same files with the same labels.
     if untouched and ds.extensions:
         try:
             found = ours.ImageFolder(ds.root, transform, extensions=tuple(ds.extensions), allow_empty=True)

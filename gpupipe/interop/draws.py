@@ -48,12 +48,14 @@ class TracedRun:
     def is_below(self, k: int, limit: float) -> bool:
         """Decide whether uniform number ``k`` is below a limit, unless earlier decisions imply it."""
         low, high = self.ranges[k]
+        # The number lies in [low, high), and a limit outside of this range decides nothing new.
         if not low < limit < high:
             return limit >= high
         if len(self.taken) == _MOST_DECISIONS:
             self.refuse(f"it makes more than {_MOST_DECISIONS} decisions")
         below = self.decided[len(self.taken)] if len(self.taken) < len(self.decided) else True
         if len(self.taken) >= len(self.decided):
+            # Nothing decides this comparison yet: this run takes it as true, and another run takes it as false.
             self.others.append((*self.taken, False))
         self.taken.append(below)
         self.ranges[k] = (low, limit) if below else (limit, high)
@@ -76,6 +78,7 @@ class Draw:
     Code may add to it, scale it and compare it with numbers. Anything else ends the run.
     """
 
+    # np.float64(2) * draw then calls draw.__rmul__; otherwise numpy would try to make an array of the draw.
     __array_ufunc__ = None
 
     def __init__(self, run: TracedRun, k: int, scale: float, shift: float):
@@ -118,8 +121,10 @@ class Draw:
         limit = _number(other)
         if limit is None:
             return bool(self.run.refuse("it compares what it draws with something other than a number"))
+        # Multiplied by zero, it is a constant.
         if self.scale == 0:
             return self.shift < limit
+        # scale * u + shift < limit means u < (limit - shift) / scale, or u > that number if scale is negative.
         below = self.run.is_below(self.k, (limit - self.shift) / self.scale)
         return below if self.scale > 0 else not below
 
@@ -156,6 +161,7 @@ def _one_of(values: Any, uniform: _Uniform) -> Any:
     n = len(values)
     if not 1 <= n <= _MOST_CHOICES:
         raise NotUnderstood(f"it chooses among {n} values")
+    # n - 1 comparisons with the same number give a traced run one path for each value.
     u = uniform()
     return values[next((i for i in range(n - 1) if u < (i + 1) / n), n - 1)]
 
@@ -253,6 +259,7 @@ def replaced(changes: Mapping[tuple[Any, str], Any], namespaces: Iterable[dict[s
 
     made = {(module, name): instead(getattr(module, name), other) for (module, name), other in changes.items()}
     places = [(vars(module), name, function) for (module, name), function in made.items()]
+    # After `from random import random`, a module of the script holds the same function under a name of its own.
     by_identity = {id(getattr(module, name)): function for (module, name), function in made.items()}
     for namespace in namespaces:
         places += [(namespace, name, by_identity[id(v)]) for name, v in namespace.items() if id(v) in by_identity]

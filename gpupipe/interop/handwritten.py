@@ -66,6 +66,7 @@ def recognized(function: Any, place: PipelinePosition) -> list[Transform] | None
         with lent(), Isolated(function) as isolated:
             (function,) = isolated.made
             seed_all(0)
+            # Whatever the function draws in another way than by the replaced functions changes the generators.
             before = drawn()
             found = _recognized(function, place, outside(function))
             isolated.check()
@@ -83,14 +84,17 @@ def _recognized(function: Any, place: PipelinePosition, reached: Outside) -> lis
     paths = traces(_with_marks(function, Mark), stand_in, reached.namespaces)
     modes = {path.mode for path in paths}
     becomes_gray = modes == {"L"} and place.mode == "RGB"
+    # All samples of a batch have the same kind, so all paths must return it.
     if modes != {place.mode} and not becomes_gray:
         return None
     draws = max(len(path.ranges) for path in paths)
     made = HandWritten(name_of(function), tuple(_written(paths, draws, place)))
+    # A traced gray image keeps three equal channels until the end.
     finish: list[Transform] = [Grayscale(1)] if becomes_gray else []
     proof = _Proof(function, made, finish, place, reached, draws)
     if not all(proof.holds(n, len(path.ranges)) for n, path in enumerate(paths)):
         return None
+    # A function that does nothing on any path needs no transform.
     return [made, *finish] if any(path.steps for path in made.paths) else finish
 
 
@@ -104,7 +108,9 @@ def _written(paths: Sequence[Trace], draws: int, place: PipelinePosition) -> Ite
     """Express every path as transforms of gpupipe. Transforms that the function holds draw for themselves: they get the
     numbers after the ``draws`` of the function."""
     for path in paths:
+        # A draw whose whole range leads along this path decides nothing.
         where = tuple((k, low, high) for k, (low, high) in enumerate(path.ranges) if (low, high) != (0.0, 1.0))
+        # An image takes only one path, so all paths may use the same further numbers.
         steps, free = [], draws
         for step, numbers in path.steps:
             if isinstance(step, HeldTransform):
@@ -151,9 +157,11 @@ class _Proof:
         """Tell whether both return the same images for numbers that lead along path ``n``, on which the function draws
         ``own`` numbers."""
         u = np.random.default_rng(n).random((len(_WITHIN), max(self.made.draws, self.draws)))
+        # Numbers that decide lie at set positions in their ranges; all others are random.
         for k, low, high in self.made.paths[n].where:
             u[:, k] = low + (high - low) * np.array(_WITHIN)
         images = list(_images(self.place))
+        # Every image with the first row of numbers, and every further row with one of the images.
         tried = [(image, u[0]) for image in images] + [(images[i % len(images)], row) for i, row in enumerate(u[1:])]
         return all(self._is_same(image, row, own) for image, row in tried)
 

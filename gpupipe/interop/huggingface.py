@@ -46,6 +46,7 @@ class ImageRows(EncodedImages):
     def __init__(self, ds: Any, image: str, columns: tuple[str, ...], transform: Any, form: SampleForm, tensors: bool):
         source = HuggingFaceRows(ds, image, None, (), columns)
         self._tensors, self._image = tensors, image
+        # A sample may also hold the image as it was before its transforms.
         stands = any(isinstance(leaf, Rest) and leaf.path == (image,) for leaf in leaves(form.tree))
         self._originals = {image: Originals(ds, image, self)} if stands else {}
         super().__init__(source, transform, Limits(exif=True))  # `datasets` turns images upright
@@ -124,6 +125,7 @@ def image_rows(ds: Any) -> ImageRows:
         raise UnsupportedError("it has output_all_columns=True", "dataset-form")
     if ds._format_type == "torch" and not ds._format_kwargs:
         tree: Any = {name: View(0) if name == image else Rest((name,), tensor=True) for name in names}
+        # A feature with a mode converts every image to it.
         modes = {mode: feature.mode or mode for mode in _MODES}
         return _checked(ds, image, tree, _tensors, modes, tensors=True)
     if ds._format_type != "custom":
@@ -138,6 +140,7 @@ def image_rows(ds: Any) -> ImageRows:
     if not made:
         raise UnsupportedError("no image in its samples comes from transforms that it holds", "own-pixels")
     _, views = _pipeline_of(made, 3)
+    # kept() visits the leaves in the order in which `made` lists them.
     numbers = iter(range(len(made)))
 
     def place(leaf: Any) -> Any:
@@ -197,6 +200,7 @@ def _checked(
         found = ImageRows(ds, image, columns, pipeline(3), form, tensors)
     except DatasetError as e:
         raise UnsupportedError(str(e).removeprefix("HuggingFace: "), "dataset-form") from None
+    # A mode that the transform rejects is not in `modes`. The empty text fails the check below.
     known = {mode: modes.get(mode, "") for mode in found.modes}
     if len({*known.values()}) > 1 or not {*known.values()} <= {"RGB", "L"}:
         raise UnsupportedError(
@@ -204,6 +208,7 @@ def _checked(
             'convert all of them, image.convert("RGB")',
             "unlike-samples",
         )
+    # Only the index, which was made with the dataset, shows which modes there are.
     if "L" in known.values():
         found.transform = pipeline(1)
     return found
@@ -252,8 +257,10 @@ class _Opened(StandIn):
 
     def convert(self, mode: str | None = None, *more: Any, **named: Any) -> Any:
         row, now, lost = self.image
+        # Engines decode in color or in gray, and for other modes than these their gray may differ.
         if more or named or not (mode == "RGB" or mode == now or (mode == "L" and now in _GRAY)):
             raise InspectionError(f"it converts images to {mode}")
+        # Here the script has gray, but an engine would decode the colors of the file.
         if lost and mode != now:
             raise InspectionError(f"it converts gray images to {mode}; use the transform Grayscale(3)")
         return _Opened(row, str(mode), lost or (mode == "L" and now != "L"))
@@ -272,12 +279,14 @@ def _arranged(function: Any, names: list[str], image: str, mode: str | None) -> 
     shape, modes = _shape(first[0], 0), dict[str, str]()
     for has in _MODES:
         try:
+            # Three rows after two: what depends on the size of a batch comes out with another shape.
             samples = _called(other, names, image, mode, has, 3)
         except UnsupportedError:
             continue  # it rejects or inspects such images; whether there are any is checked later
         if any(_shape(sample, i) != shape for i, sample in enumerate(samples)):
             continue
         seen = {leaf.image[1] for leaf in leaves(samples[0]) if isinstance(leaf, StandIn) and leaf.steps}
+        # A text that names no mode is rejected later, if there are such images.
         modes[has] = seen.pop() if len(seen) == 1 else f"{has} and others"
     return first[0], modes
 
@@ -286,6 +295,7 @@ def _called(other: Any, names: list[str], image: str, mode: str | None, has: str
     """Call the transform with a batch of ``rows`` samples, whose files have the mode ``has`` and are opened in
     ``mode``. Return its samples."""
     batch: dict[str, list[Any]] = {
+        # A feature of mode L has converted the colors of the file already.
         name: [_Opened(i, mode or has, mode == "L") if name == image else _Value(name, i) for i in range(rows)]
         for name in names
     }
@@ -299,6 +309,7 @@ def _called(other: Any, names: list[str], image: str, mode: str | None, has: str
 
 def _plain(part: Any) -> Any:
     """Replace stand-ins for values by placeholders that can be compared."""
+    # isinstance() may ask the stand-in for __class__, which raises.
     if type(part) is _Value:
         return object.__getattribute__(part, "column")
     if isinstance(part, Mapping):

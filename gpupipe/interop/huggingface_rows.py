@@ -33,6 +33,7 @@ class RowsOneByOne:
 
     def __init__(self, ds: Any, image: str):
         self.transform = ds._format_kwargs["transform"]
+        # Shallow copies down to the feature of the images: the script's dataset keeps its own.
         self._ds = copy.copy(ds)
         self._ds._format_kwargs = {}
         self._ds._info = copy.copy(ds._info)
@@ -44,6 +45,7 @@ class RowsOneByOne:
 
     def __getitem__(self, key: Any) -> Any:
         ds = copy.copy(self._ds)
+        # The transform is an attribute of this object, where marks and copies are put in its place.
         ds._format_kwargs = {"transform": self.transform}
         return ds[key]
 
@@ -59,6 +61,7 @@ class _Unloaded:
         self._feature, self.decode, self.pa_type = feature, feature.decode, feature.pa_type
 
     def decode_example(self, value: Any, token_per_repo_id: Any = None) -> Any:
+        # A feature with a mode converts what it decodes.
         encoded = None if self._feature.mode else _encoded(value)
         if encoded is not None:
             image = Image.open(io.BytesIO(encoded))
@@ -121,6 +124,7 @@ def _check_rows(rows: Any, held: list[Any]) -> None:
     (batch, state, draws), (singles, other, _) = seen
     for one, single in zip(batch, singles, strict=True):
         alike = shape_of(one) == shape_of(single) and all(map(_equal, rest_of(one), rest_of(single)))
+        # If the code draws, a batch must take as many numbers as its rows do one by one.
         if not alike or (draws and state != other):
             raise UnsupportedError(
                 "its transform makes different samples of rows that are read together", "mixes-samples"

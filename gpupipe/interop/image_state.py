@@ -37,6 +37,7 @@ class ImageState:
 
     def follow(self, item: Any, made: list[Transform]) -> None:
         """Update the state after a transform of the script and its translation."""
+        # Functions are tried after the earlier steps, so these must be callable, and gpupipe's own are not.
         self.steps.append((_CALLED.get(type(item), item), self.kind, made))
         for t in made:
             if (kind := _BECOMES.get(type(t))) is not None:
@@ -53,6 +54,7 @@ class ImageState:
         if not self.steps or not any(type(made) is last for made in self.steps[-1][2]):
             return False
         item, self.kind, _ = self.steps.pop()
+        # The step stays without transforms, because functions that follow are still tried after it.
         self.steps.append((item, self.kind, []))
         return True
 

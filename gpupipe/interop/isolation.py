@@ -87,6 +87,7 @@ class Copy:
         if isinstance(value, np.ndarray):
             return _array(value)
         if isinstance(value, torch.Tensor):
+            # torch has no read-only tensors. A write to a shared one shows in its version, which snapshots compare.
             return value if value.nbytes > _LARGE else value.detach().clone()
         if isinstance(value, torch.Generator):
             return torch.Generator(value.device).set_state(value.get_state())
@@ -99,6 +100,7 @@ class Copy:
             return dict(value) if plain else {key: self.copied(part) for key, part in value.items()}
         if type(value) in (list, tuple) or hasattr(value, "_fields"):
             parts = [self.copied(part) for part in value]
+            # A tuple of shared parts can be shared as well; a list may change itself.
             same = type(value) is not list and all(map(operator.is_, parts, value))
             return value if same else rebuilt(value, parts)
         return self._object(value)
@@ -121,12 +123,14 @@ class Copy:
             tuple(others.get(id(cell), cell) for cell in cells),
         )
         functools.update_wrapper(made, value)
+        # update_wrapper() has set it, and would lead back to the original.
         del made.__wrapped__  # type: ignore[attr-defined]
         self._memo[id(value)] = made
         made.__defaults__ = self.copied(value.__defaults__)
         made.__kwdefaults__ = self.copied(value.__kwdefaults__)
         for cell in full:
             others[id(cell)].cell_contents = self.copied(cell.cell_contents)
+        # State watches the elements, and with this one what the function encloses.
         self.elements.append(made)
         return made
 
@@ -149,8 +153,10 @@ class Copy:
             return _tried(copy.deepcopy, value)
         self.met.append(value)
         other = _tried(copy.copy, value)
+        # A __copy__ of its own has returned the same object, or one with the same attributes.
         if other is value or getattr(other, "__dict__", own) is own:
             return _tried(copy.deepcopy, value)
+        # Memorized before its attributes are copied, which may refer back to it.
         self._memo[id(value)] = other
         for name, part in own.items():
             other.__dict__[name] = self.copied(part)
@@ -180,6 +186,7 @@ def _opened_again(value: Any) -> Any:
     """Open a file or an archive that is open for reading once more, at the same position; ``None`` for anything
     else."""
     try:
+        # A file that was opened by its descriptor has a number for a name and cannot be opened again.
         if isinstance(value, io.BufferedReader) and isinstance(value.name, str):
             file = open(value.name, "rb")  # noqa: SIM115 - closed with the copy
             file.seek(value.tell())
@@ -189,6 +196,7 @@ def _opened_again(value: Any) -> Any:
         if isinstance(value, tarfile.TarFile) and value.mode == "r" and isinstance(value.name, str):
             return tarfile.open(value.name)
     except (OSError, zipfile.BadZipFile, tarfile.TarError, ValueError):
+        # Then it is copied like any other object, which fails with a reason.
         return None
     return None
 
@@ -233,6 +241,7 @@ class Surroundings:
         places: list[_Slot] = [_Variable(names, name) for names, name in self._variables.values()]
         places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
         self._before = [(place, place.value()) for place in places]
+        # One copier for all: variables that share an object share its copy.
         self._copier = Copy((), self._samples)
         for place, value in self._before:
             with suppress(CannotCopy):
@@ -247,6 +256,7 @@ class Surroundings:
     def __exit__(self, *_: object) -> None:
         for place, value in self._before:
             place.set(value)
+        # Attributes that the code has added to a class since.
         for cls in self._classes:
             for name in _plain_attributes(cls) - {place.name for place, _ in self._before if place.owner is cls}:
                 delattr(cls, name)
@@ -322,6 +332,7 @@ class _Attribute:
         return vars(self.owner).get(self.name)
 
     def set(self, value: Any) -> None:
+        # An attribute that the code deleted is set again: `self` stands for it and is never its value.
         if vars(self.owner).get(self.name, self) is not value:
             setattr(self.owner, self.name, value)
 
@@ -343,6 +354,7 @@ class State:
 
     def __init__(self, value: Any, elements: Sequence[Any] = ()):
         self._value, self._elements = value, elements
+        # None often waits for a first use, such as of a file that is not open yet.
         self._parts = {name: Snapshot.of(part) for name, part in _attributes(value).items() if part is not None}
         self._of_elements = [Snapshot.of(element) for element in elements]
 

@@ -73,6 +73,7 @@ def joint(transform: Any, place: int, given: tuple[Any, ...], noted: Any) -> Any
     main = _main_image(leaves)
     if main is None:
         return NotImplemented
+    # Parts whose bits the script's own code determines are computed now; only the image stays pending.
     leaves = [leaf if i == main else exact(leaf) for i, leaf in enumerate(leaves)]
     image = leaves[main]
     made = noted(place, image)
@@ -127,10 +128,12 @@ class _Sample:
         if a part cannot follow the image."""
         self._give_boxes(step)
         stages = step.run.computes.stages(step, place)
+        # Only trials have a notice, and only they compare with what torchvision does.
         is_trial = step.run.notice is not None
         if self._others:
             self._check_images(step, stages)
         for stage in stages:
+            # The conversion of a gray image, which moves nothing.
             if stage.item is None:
                 continue
             try:
@@ -145,6 +148,7 @@ class _Sample:
         item, name = stage.item, _name(stage.item)
         if is_own(item) and all(isinstance(op, Crop) for op in stage.ops):  # and not called as a function
             self._move(is_trial)
+            # Its code sees targets as the transforms before it have left them.
             self._by_itself(stage)
             return
         if not name:
@@ -161,6 +165,7 @@ class _Sample:
             self._whole(item)
             self._boxes_changed = True
             return
+        # It has drawn by the boxes that the script gave, and these are no longer the same.
         if self._boxes_changed and any(isinstance(op, Crop) and op.by_center for op in stage.ops):
             raise UnsupportedError("put it before transforms that change boxes alone", "transform-order")
         chosen = self._chosen(item, stage.kind)
@@ -176,6 +181,7 @@ class _Sample:
             return
         if name in _OF_IMAGES:
             return
+        # Waiting ops begin with an image of this size.
         if not self._ops:
             self._size = stage.size
         whole = name not in _ALWAYS_CROP and any(_is_whole(op, stage.size) for op in stage.ops)
@@ -183,6 +189,7 @@ class _Sample:
 
     def _give_boxes(self, step: Step) -> None:
         """Note the boxes if the transform draws by them."""
+        # The step draws by boxes if the chain with it has more transforms that do so than the chain before it.
         computes, earlier = step.run.computes, () if step.before is None else step.before.chain
         if computes.draw_by_boxes(step.places) == computes.draw_by_boxes(tuple(one.place for one in earlier)):
             return
@@ -217,6 +224,7 @@ class _Sample:
     def _by_itself(self, stage: Stage) -> None:
         """Let the script's own transform move targets."""
         chosen = self._chosen(stage.item, stage.kind)
+        # torchvision gives make_params() the parts that the transform applies to.
         given = [i for i in range(len(self.leaves)) if i in chosen or i == self._main or i in self._others]
         params = stage.item.make_params([of_size(*stage.size) if i == self._main else self.leaves[i] for i in given])
         for i in chosen:
@@ -224,6 +232,7 @@ class _Sample:
 
     def _whole(self, item: Any) -> None:
         """Call a transform of targets with the whole sample."""
+        # torchvision passes on objects of a class that it does not know.
         empty = _Unseen()
         self.leaves[self._main] = empty
         inputs = _pytree.tree_unflatten(self.leaves, self._spec)
@@ -239,6 +248,7 @@ class _Sample:
     def _chosen(self, item: Any, kind: str) -> list[int]:
         """Return the places of the parts, other than images, that torchvision applies a transform to."""
         leaves = [*self.leaves]
+        # torchvision decides by type: it transforms a plain tensor only if there is no other image, and only the first.
         leaves[self._main] = _small(kind)
         chosen = [i for i, needed in enumerate(item._needs_transform_list(leaves)) if needed]
         others = [i for i in chosen if i != self._main and i not in self._others]
@@ -301,6 +311,7 @@ def _is_moved(leaf: Any) -> bool:
 
 def _main_image(leaves: list[Any]) -> int | None:
     """Return the place of the image that torchvision finds first; ``None`` if there is none."""
+    # A plain tensor is the image only if nothing else is.
     for is_image in (_is_explicit, lambda leaf: type(leaf) in (torch.Tensor, PendingTensor)):
         found = next((i for i, leaf in enumerate(leaves) if is_image(leaf)), None)
         if found is not None:
@@ -335,6 +346,7 @@ def _is_whole(op: Op, size: tuple[int, int]) -> bool:
 
 
 def _second_image(step: Step, image: Any) -> Any:
+    # The copy keeps the seed, so both images draw the same numbers.
     other = copy.copy(step)
     other.source, other.before, other.places = Source(image), None, (step.place,)
     other._values = other._outputs = None
@@ -375,6 +387,7 @@ def _fill(item: Any, kind: Any) -> float:
         if len(fills) > 1:
             raise UnsupportedError("its transforms fill with different values", "beside-image")
         return fills.pop()
+    # v2 stores fill by type, with the value for all other types under "others".
     known = getattr(item, "_fill", {})
     value = known.get(kind, known.get("others"))
     if not isinstance(value, (int, float, type(None))):
@@ -395,12 +408,15 @@ def _check_moved(leaf: Any, moved: Any, ops: Sequence[tuple[Op, Any]]) -> None:
         elif isinstance(op, Crop):
             top, left, height, width = (int(n[0]) for n in (op.top, op.left, op.height, op.width))
             below, beyond = top + height - F.get_size(leaf)[0], left + width - F.get_size(leaf)[1]
+            # In torchvision's order: left, top, right, bottom.
             sides = [max(0, n) for n in (-left, -top, beyond, below)]
             if any(sides):
                 fill = _fill(item, type(leaf)) if isinstance(leaf, _tv("Mask")) else 0
                 leaf = F.pad(leaf, sides, fill=fill, padding_mode=op.mode)
             outside = op.by_center and isinstance(leaf, _tv("BoundingBoxes")) and ~_centers_within(leaf, op)
+            # In the padded target, the window begins at 0 or later.
             leaf = F.crop(leaf, top + sides[1], left + sides[0], height, width)
+            # RandomIoUCrop sets the boxes whose center lies outside of the window to zero.
             if outside is not False:
                 leaf[outside] = 0
         else:  # whose numbers torchvision does not take

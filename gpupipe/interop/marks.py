@@ -39,6 +39,7 @@ def is_transform(value: Any) -> bool:
     if isinstance(value, (Transform, Compose)):
         return True
     cls = known_class(value, "torchvision.transforms", "torch.nn.modules.container", "timm.data", albumentations.MODULE)
+    # InterpolationMode, an enum of these modules, is not callable.
     return cls is not None and callable(value) and not isinstance(value, type)
 
 
@@ -99,6 +100,7 @@ class _Marks:
             return self._done[id(value)]
         if isinstance(value, _CLOSED) or depth > _DEEP:
             return self.closed(value)
+        # The outermost object is user code, even if its class derives from a library's.
         if depth and is_transform(value):
             self.found.append(value)
             made = self._mark(value)
@@ -108,6 +110,7 @@ class _Marks:
             made = self._mapping(value, depth)
         else:
             made = self.object(value, depth) if hasattr(value, "__dict__") else value
+        # An object is noted only after its parts, so a cycle ends at _DEEP.
         self._done[id(value)] = made
         return made
 
@@ -172,6 +175,7 @@ class _Marks:
         outside = _Outside(function.__globals__, variables)
         made = FunctionType(function.__code__, outside, function.__name__, defaults or None, cells)
         functools.update_wrapper(made, function)
+        # update_wrapper() has set it, and would lead back to the function without marks.
         del made.__wrapped__  # type: ignore[attr-defined]
         made.__kwdefaults__ = by_name or None
         return made
@@ -231,6 +235,7 @@ class _MarksInCode(_Marks):
             return found
         for cls in own_classes(type(value)):
             for name, member in vars(cls).items():
+                # __init__ has run already.
                 made = self._member(member) if name not in found and name != "__init__" else member
                 if made is not member:
                     found[name] = made
@@ -275,8 +280,10 @@ def _of_class(value: Any, members: dict[str, Any]) -> Any:
     cls = type(value)
     by = next(vars(base)["__init_subclass__"] for base in cls.__mro__ if "__init_subclass__" in vars(base))
     quiet = [vars(base).get("__init_subclass__") for base in (object, typing.Generic, IterableDataset)]
+    # Another metaclass may run code when a class is derived, too.
     if type(cls) is not type or not any(by is one for one in quiet):
         return value
+    # Objects can change to the new class only if it has their layout, so it gets no slots of its own.
     kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "__slots__": ()}
     value.__class__ = _Class(cls.__name__, (cls,), {**kept, **members})
     return value

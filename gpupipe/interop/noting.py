@@ -25,6 +25,7 @@ def noted(place: int, given: Any) -> Any:
         return NotImplemented
     if isinstance(given, (PendingImage, PendingTensor)):
         pending = given.pending
+        # A copy that is still pending equals its original, and an engine can continue with the original.
         while isinstance(pending, Copied) and not pending.is_computed:
             pending = pending.of
         step = open_step(run, pending)
@@ -50,7 +51,9 @@ def _opened(run: SampleCall, image: Any, kind: int) -> Step | None:
     """Return the step that makes an array or a tensor of an image; ``None`` if the image was changed since."""
     read = getattr(image, "made", None)
     if read is not None:  # an unread array
+        # read() compares these with all arrays that the code has made.
         run.arrays.append(image)
+        # Continue with the image that the array was made of, unless the array is in the order blue, green, red.
         if isinstance(read.image, PendingImage):
             found = None if image.swapped else _unfinished(run, read.image)
             return None if found is None or found[0] is None else Step(run, found[0], found[1], kind)
@@ -83,6 +86,7 @@ def written(
         return NotImplemented
     source, before = found
     height, width = (image.height, image.width) if before is None else before.output()[0][-2:]
+    # The source is asked for late, so an operation that stands for no op leaves none behind.
     step = written_step(run, lambda: source or _source(run, image), before, op(height, width), act)
     if step is None:
         return NotImplemented
@@ -161,6 +165,7 @@ def shown(run: SampleCall, source: Source, before: Step | None, place: int) -> A
     """Return what the script gets as the result of a transform, or as several; ``NotImplemented`` if the transform has
     to be called because gpupipe has no such transform."""
     step = Step(run, source, before, run.computes.place(place))
+    # Trials compare these: equal states before two draws mean that the script has set them.
     if run.notice is not None and step.may_draw:
         run.noticed.append(run.notice())
     try:

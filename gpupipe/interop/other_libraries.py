@@ -54,8 +54,10 @@ def _webdataset_call(pipeline: Any) -> str | None:
     fields = next((stage.args for stage in stages if _is_stage(stage, "_to_tuple")), None)
     if not fields:
         return f"WebDataset({', '.join([*given, 'return_dict=True'])})"
+    # rename(new="old") comes before to_tuple("new"), and the shard's member has the old name.
     renamed = {new: old for stage in stages if _is_stage(stage, "_rename") for new, old in stage.kw.items()}
     names = [str(renamed.get(str(name), name)) for name in fields]
+    # A name may list alternatives, such as "jpg;png".
     image = next((name for name in names if {*name.lower().split(";")} & _IMAGES), names[0])
     columns = [f"{name}:FIELD" if name == "json" else name for name in names if name != image]
     label = next((name for name in columns if name.partition(":")[0] in _CLASSES), None)

@@ -76,6 +76,7 @@ def own_window(t: Any, kind: Kind, channels: int) -> Window:
         seed_all(0)
         for height, width in _SIZES:
             pixels = rng.integers(0, 256, (height, width, channels), np.uint8)
+            # A draw shows here even if it did not change this window.
             before = drawn()
             try:
                 theirs = t(_as(kind, pixels))
@@ -90,6 +91,7 @@ def own_window(t: Any, kind: Kind, channels: int) -> Window:
 
 def of_size(height: int, width: int) -> Any:
     """Return an image without pixels, which notes how it is padded and cropped."""
+    # Expanded from a single byte, so a size of any number of pixels costs nothing.
     made = torch.zeros(1, dtype=torch.uint8).expand(3, height, width).as_subclass(_sized())
     made.window, made.fill = (0, 0, height, width), None
     return made
@@ -116,6 +118,7 @@ def _sized() -> Any:
 
     def cut(image: Any, top: int, left: int, height: int, width: int, fill: Any = None) -> Any:
         made = of_size(height, width)
+        # Relative to the original image, so negative where it was padded.
         made.window = (image.window[0] + top, image.window[1] + left, height, width)
         made.fill = image.fill if fill is None else fill
         if image.fill is not None and fill is not None:
@@ -133,6 +136,7 @@ def _sized() -> Any:
         height, width = image.shape[-2:]
         return cut(image, -top, -left, top + height + bottom, left + width + right, tuple(map(float, values)))
 
+    # v2's functions look up a kernel by the type of their argument, so calls with this class come here.
     functional.register_kernel(functional.pad, Sized)(pad)
     functional.register_kernel(functional.crop, Sized)(cut)
     return Sized

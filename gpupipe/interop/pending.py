@@ -45,6 +45,7 @@ def settled_part(part: Any) -> Any:
     if isinstance(part, PendingTensor):
         return part.pending.settled()
     if isinstance(part, PendingImage):
+        # Computed first: what the copy then reads does not count as a look of the script's code.
         part.pending.settled()
         return Image.Image.copy(part)
     return part
@@ -88,6 +89,7 @@ class PendingImage(Image.Image):
     @property
     def im(self) -> Any:
         if self._im is None:
+            # Other images share this pending result, and the script may write to this one.
             self._im = self.pending.value("its pixels").im.copy()
             self._settle()
         return Image.Image.im.fget(self)  # type: ignore[attr-defined]
@@ -142,6 +144,7 @@ class PendingTensor(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        # First what needs no values, then what an engine can do later, and only then the values.
         if (known := _KNOWN.get(func)) is not None and args and not args[0].pending.is_computed:
             return known(args[0].pending, *args[1:], **kwargs)
         if (made := _carried(func, args, kwargs)) is not NotImplemented:
@@ -153,6 +156,7 @@ class PendingTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        # Functions that skip __torch_function__, such as torch.tensor(), arrive here.
         if func is torch.ops.aten.detach.default and not args[0].pending.is_computed:
             return PendingTensor(args[0].pending)  # torch.tensor(x) begins like this
         if func is torch.ops.aten._to_copy.default and _is_copy(args[0].pending, kwargs or {}):
@@ -259,6 +263,7 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func in _VALUES_IN_PLACE:
         return _in_place(_VALUES_IN_PLACE[func], *args, **kwargs) if _may_write(args[0]) else NotImplemented
     if func is Tensor.__getitem__ and args[1] is None:
+        # x[None] is x.unsqueeze(0).
         func, args = Tensor.unsqueeze, (args[0], 0)
     return _of_arrangement(func, args, kwargs)
 
@@ -270,6 +275,7 @@ def _of_arrangement(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             if all(isinstance(part, PendingTensor) and not part.pending.is_computed for part in parts):
                 pendings = tuple(part.pending for part in parts)
                 made = _arranged(name, pendings, arguments)
+                # The result shares memory with its parts, so what is written to one would show in the others.
                 if not arrangement.makes_values:
                     for pending in (*pendings, made):
                         pending.is_shared = True
@@ -288,6 +294,7 @@ def _may_write(tensor: Any) -> bool:
     pending = tensor.pending if isinstance(tensor, PendingTensor) else None
     if pending is None or pending.is_computed or pending.is_shared or not pending.dtype.is_floating_point:
         return False
+    # Only these have memory of their own.
     return isinstance(pending, Copied) or (isinstance(pending, Arranged) and ARRANGEMENTS[pending.name].makes_values)
 
 
@@ -295,6 +302,7 @@ def _arranged(name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...])
     first = parts[0]
     if not isinstance(first, Arranged) or not first.name == name == "permute":
         return Arranged(name, parts, arguments)
+    # Dimension d of the result is first.arguments[arguments[d]]. If that is d everywhere, both permutes cancel.
     back = [first.arguments[dim] for dim in arguments] == [*range(len(arguments))]  # such as [H, W, C] to an image
     return first.parts[0] if back else Arranged(name, parts, arguments)
 
@@ -336,6 +344,7 @@ def _in_place(func: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """Change the shape or the values of a tensor in place; it stays the same object."""
     made, dtype = _carried(func, (tensor, *args), kwargs), tensor.pending.dtype
     if made is not NotImplemented:
+        # Arithmetic in place keeps the tensor's data type.
         tensor.pending = _cast(dtype, made).pending
         made = tensor
     return made

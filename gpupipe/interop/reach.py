@@ -93,6 +93,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
             todo += [cell.cell_contents for cell in function.__closure__ or () if is_full(cell)]
             for part in codes_of(function.__code__):
                 todo += [function.__globals__.get(name) for name in global_names(part)]
+                # A name in the code may be that of a method, as in self._read.
                 todo += [vars(base)[name] for name in part.co_names for base in cls.__mro__ if name in vars(base)]
 
 
@@ -105,6 +106,7 @@ def _objects(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     if not depth or _has_code(type(value)):
         yield value
     parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {})
+    # Longer lists hold samples rather than code.
     if len(parts) <= _FEW:
         for part in parts.values() if isinstance(parts, Mapping) else parts:
             if isinstance(part, (list, tuple, FunctionType)) or _has_code(type(part)):
@@ -144,8 +146,10 @@ def _compares_types(code: CodeType) -> bool:
         if step.opname.startswith("LOAD_GLOBAL") and step.argval == "type":
             after = next((n for n, s in enumerate(steps[i + 1 : i + 12], i + 1) if s.opname in _COMPARISONS), None)
             if after is not None:
+                # What type(x) is compared with may stand on either side.
                 near = [*steps[max(0, i - 1) : i], *steps[i + 1 : after]]
                 others = {str(s.argval) for s in near if s.opname.startswith("LOAD_GLOBAL")}
+                # A comparison with str or int is about a path or a label, not about an image.
                 if not others or not others <= _NO_IMAGES:
                     return True
     return False

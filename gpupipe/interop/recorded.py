@@ -66,12 +66,17 @@ class Recorded(FromTorch):
         self.refresh()
         self.brings_boxes = found.pipeline.draws_by_boxes
         self._example_boxes = _boxes_of(slots_of(example.sample))
+        # Whether samples are read with unread arrays.
         self._arrays = example.arrays and bool(example.run.arrays)
+        # Whether the script's own code chooses numbers, which come with every sample.
         self._rows = bool(shape.examples)
+        # One batch needs results of one size: either the images have a common size, or, if code chooses numbers, the
+        # results themselves are compared with the size in _made.
         self._size = size if not self._rows and any(o.size is None for o in found.pipeline.outputs) else None
         self._made = found.pipeline.outputs[0].shape if self._rows else None
 
     def __getstate__(self) -> dict[str, Any]:
+        # refresh() marks the transforms of the copy by their places again.
         return {name: value for name, value in self.__dict__.items() if name != "_standing"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,17 +105,20 @@ class Recorded(FromTorch):
         run = SampleCall(self._chains, at.seed, at.epoch, at.key)
         try:
             sample = read(self._standing, index, run, arrays=self._arrays, calls=self._chains.has_written)
+            # A tensor that the script has written to is not what an engine would get.
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
                 if media is not None:
                     images, *numbers = media
                     return images[0] if self.images_per_sample == 1 else images, self._target(sample), *numbers
+                # The sample is complete, but not of the form that an engine makes.
                 if run.failure is None:
                     return self._by_hand(settled(sample))
         except Exception as e:
             pass_on(e)
         # Something that the trials have not shown, or an error that the script would raise as well.
         if at is not _ALONE:
+            # The code has drawn, and now makes the sample once more, so the generators start again as well.
             at.restart()
         return self.by_hand(index)
 
@@ -194,6 +202,7 @@ def record(ds: Any) -> Recorded:
             # The code may choose among its transforms, so let them run and record what they call.
             again = _recorded(ds, Chains([], are_marked=False))
             made = made if isinstance(again, Exception) else again
+    # Nothing was recorded, so any other reason would mislead.
     if isinstance(made, UnsupportedError) and not held and not chains.has_written:
         raise UnsupportedError(
             "gpupipe does not know what it reads, and it calls no transforms that an engine could do",
@@ -236,6 +245,7 @@ def _rest(tree: Any, part: Any, views: dict[int, Any]) -> Any:
     """Return the parts of a sample other than images, with zeros in place of images, and fill ``views`` with the images
     by number. Raises :class:`_Unlike`."""
     if isinstance(tree, View):
+        # A view may stand in several places of a sample, with the same pixels.
         known = views.setdefault(tree.number, part)
         if not isinstance(part, torch.Tensor) or (known is not part and not torch.equal(known, part)):
             raise _Unlike
@@ -257,9 +267,11 @@ def _media(image: Any) -> tuple[Media, str, bool]:
     if isinstance(image, UnreadArray):
         swapped, image = image.swapped, image.made.image
         if isinstance(image, bytes):
+            # The script keeps the order blue, green, red, which only decoded pixels can have.
             return (_swapped(by_opencv(image)) if swapped else image), "RGB", True
     elif isinstance(image, (np.ndarray, torch.Tensor)):
         return decoded(image), "L" if channels_of(image) == 1 else "RGB", False
+    # Engines decode to red, green, blue.
     found = None if swapped else encoded_of(image)
     if found is not None:
         encoded, mode = found

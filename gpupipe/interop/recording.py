@@ -111,6 +111,7 @@ class Mark:
         return {"image": StandIn(image, (_TO_ARRAY, self._transform))}
 
     def __getattr__(self, name: str) -> Any:
+        # copy and pickle must not get special methods of the transform.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._transform, name)
@@ -156,6 +157,7 @@ def arranged(t: Any) -> Any:
     with Isolated(t) as isolated:
         other, _ = marked_function(isolated.made[0], Mark)
         first = _called(other)
+        # A first call may build or open something; a further one must change nothing.
         isolated.begin()
         second = _called(other)
         isolated.check()

@@ -41,6 +41,7 @@ def replaced(obj: Any) -> str:
 
 def _replaced(obj: Any) -> Iterator[str]:
     cls = type(obj)
+    # An attribute hides a method of the class, as after transform.forward = my_function.
     for name, value in getattr(obj, "__dict__", {}).items():
         if callable(value) and callable(getattr(cls, name, None)):
             yield f"{cls.__name__}.{name} of this object"
@@ -49,6 +50,7 @@ def _replaced(obj: Any) -> Iterator[str]:
             break  # profilers and others wrap its methods, which then call the original
         if _library(base.__module__) in _LIBRARIES:
             yield from _foreign(base)
+    # Transforms of PIL images call Pillow's methods in the end.
     yield from _foreign(Image.Image)
     for module in _FUNCTIONS:
         if module in sys.modules:

@@ -75,5 +75,6 @@ def same_names(t: Any, theirs: type, ours: type[Transform], **given: Any) -> Tra
     unknown = [name for name in inspect.signature(theirs).parameters if name not in known]
     if unknown:
         raise UnsupportedError(f"gpupipe's {ours.__name__} does not have {' and '.join(unknown)}", "transform-argument")
+    # A field that this release of the library lacks keeps gpupipe's default.
     read = {name: getattr(t, name) for name in known - given.keys() if hasattr(t, name)}
     return ours(**given, **{name: CONVERTERS.get(name, lambda value: value)(value) for name, value in read.items()})

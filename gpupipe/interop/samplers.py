@@ -90,6 +90,7 @@ def _random(sampler: Any, n: int | None) -> SamplerPlan:
 
         def drawn(seed: int, epoch: int) -> Order:
             u = uniforms(seed, epoch, "RandomSampler", np.arange(count), 1)[:, 0]
+            # u is below 1, but u * m may round up to m.
             return Explicit(np.minimum((u * m).astype(np.int64), m - 1), n)
 
         return SamplerPlan.of(f"{count} of {m} with replacement", count, drawn, sampler.generator)
@@ -100,6 +101,7 @@ def _random(sampler: Any, n: int | None) -> SamplerPlan:
         # As in torch: whole permutations one after another, the last one truncated.
         parts = []
         for part, first in enumerate(range(0, count, m)):
+            # The first permutation is that of shuffle=True; each further one has a key of its own.
             keyed = seed if part == 0 else stream(seed, "part", part)
             parts.append(Shuffle(m, keyed, epoch).at(np.arange(min(m, count - first), dtype=np.int64))[0])
         return Explicit(np.concatenate(parts), n)
@@ -139,6 +141,7 @@ def _distributed(sampler: Any, n: int | None) -> SamplerPlan:
         if not sampler.shuffle:
             return Sequential(total)
         generator = torch.Generator()
+        # torch's rule. `later` is the number of epochs that the sampler's own one will have moved on.
         generator.manual_seed(int(sampler.seed) + int(sampler.epoch) + later)
         return Explicit(torch.randperm(m, generator=generator)[:total].numpy(), n)
 

@@ -57,6 +57,7 @@ class Shape:
 
     tree: Any
     slots: tuple[tuple[int, tuple[int, ...]], ...]
+    # Number of transforms that all results begin with; -1 if some have more in common than others.
     shared: int
     examples: tuple[tuple[float, ...], ...] = ()
     """Numbers that the script's own code chose in the trials; see :meth:`rows`."""
@@ -77,6 +78,7 @@ class Shape:
         ``results``."""
         ways, chosen = list[tuple[int, ...]](), list[tuple[int, int]]()
         for source, places in self.slots:
+            # Two results of one image by the same transforms are two draws, so they need two chains.
             free = [way for way, other in enumerate(ways) if other == places and (source, way) not in chosen]
             if not free:
                 ways.append(places)
@@ -90,7 +92,9 @@ class Shape:
             return self._with_examples(found[0])
         shared = self.slots[0][1][: self.shared]
         first = chains.translated(shared, channels).pipeline.transforms if shared else ()
+        # Common transforms stand before the branches, so that all results get the same draws of them.
         count = min((_alike(first, one.pipeline.transforms) for one in found), default=0)
+        # The script drew once for several results, but after the branches each would draw for itself.
         if any(transform.draws for transform in first[count:]):
             raise UnsupportedError("its transforms do not fit together", "transform-order")
         first = first[:count]
@@ -104,6 +108,7 @@ class Shape:
         transforms, at = list[Any](), 0
         for transform in found.pipeline:
             if isinstance(transform, Chosen):
+                # A row has the numbers of all operations one after another.
                 rows = tuple(row[at : at + transform.columns] for row in self.examples)
                 at += transform.columns
                 transforms.append(replace(transform, examples=rows))
@@ -200,9 +205,11 @@ def common_shape(shapes: Sequence[Shape], samples: Sequence[Any], chains: Chains
     """Return the shape that has all operations of these shapes, which are equal without them."""
     first = shapes[0]
     chains_of = [places for shape in shapes for _, places in shape.slots]
+    # Without operations by the script's own code, the shapes are equal.
     if not any(chains.chosen_at(place) is not None for places in chains_of for place in places):
         return first
     places = reduce(lambda one, other: _merged(chains, one, other), dict.fromkeys(chains_of))
+    # With such operations, every image has one result, and all go through the same transforms.
     shape = replace(first, slots=tuple((source, places) for source, _ in first.slots))
     rows = [row for sample in samples for row in shape.rows(slots_of(sample), chains) or ()]
     return replace(shape, examples=tuple(dict.fromkeys(rows)))
@@ -217,6 +224,7 @@ def _merged(chains: Chains, one: tuple[int, ...], other: tuple[int, ...]) -> tup
     made: list[int] = []
     for a, b in zip(_runs(chains, one), _runs(chains, other), strict=True):
         for kind, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            # Keep what either of them has. Its numbers switch it off for samples without it.
             made += a[i:j] if kind == "equal" else a[i:j] + b[k:m]
     return tuple(made)
 
@@ -239,6 +247,7 @@ def _row(chains: Chains, places: Sequence[int], step: Step) -> tuple[float, ...]
         is_next = bool(left) and left[0].place == place
         known = chains.chosen_at(place)
         if known is not None:
+            # An operation that this sample lacks is off.
             row += left[0].row if is_next and isinstance(left[0], WrittenStep) else known.off
         elif not is_next:
             return None
@@ -282,6 +291,7 @@ def made_by_engines(sample: Any) -> Any:
     def leaf(part: Any) -> Any:
         if not isinstance(part, (PendingTensor, PendingImage)):
             return part
+        # Pixels that were read may have been written to, so such an image is finished.
         is_loaded = isinstance(part, PendingImage) and part.is_loaded
         if is_loaded or not all(id(_step_of(pending)) in keep for pending in _pendings_of(part)):
             return settled_part(part)
@@ -386,9 +396,11 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = Tr
         sample, is_whole = None, False
         if arrays:
             restore = rewind()
+            # Whatever the code raises here, it runs again with real arrays below.
             with suppress(Exception), unread_arrays() as made:
                 sample = ds[index]
                 used = [array.made for array in run.arrays]
+                # Every array must have gone to a transform, and none that is computed may stay in the sample.
                 is_whole = all(one in used and not one.looked for one in made) and not any(
                     type(part) is ComputedArray for part in leaves(sample)
                 )

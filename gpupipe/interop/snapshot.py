@@ -114,6 +114,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     elif (leaf := _leaf(value)) is not None:
         yield from leaf
     elif isinstance(value, (list, tuple)):
+        # A copy, because the list itself changes with the script's.
         yield list(value)
         if len(value) <= 1000:  # a list of transforms; a longer one is a list of samples
             deeper = ((i, item) for i, item in enumerate(value) if not _is_simple(item))
@@ -125,6 +126,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
     else:
         yield value
         if is_transform(value):
+            # A library function that the script replaces changes what the transform does.
             yield replaced(value)
         yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
         yield from _inside(enumerate(transforms_outside(value)), value, depth, above)
@@ -157,6 +159,7 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, GENERATORS):
         return value, _state_of(value)
     if isinstance(value, torch.Tensor):
+        # Tensors that were made in inference mode have no version counter.
         return value, None if value.is_inference() else value._version  # counts changes in place
     if isinstance(value, np.ndarray):
         return value, value.copy() if value.nbytes <= _COPIED else value.shape
@@ -194,10 +197,12 @@ def _same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, list):
+        # Identity first, because that loop runs in C.
         return len(a) == len(b) and (all(map(operator.is_, a, b)) or all(map(_same, a, b)))
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, np.ndarray):
+        # array_equal() would call the elements' own __eq__.
         if a.dtype == b.dtype == object:
             return a.shape == b.shape and _same(a.tolist(), b.tolist())
         return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))

@@ -55,6 +55,7 @@ class Standing:
         """Apply a container to something that no engine accepts, such as a path or an image of another mode. Its steps
         run one by one; the rest is recorded as soon as there is an image."""
         steps = parts_of(self._transform)
+        # rest_of() returns None where nothing is recorded.
         if steps is None or rest_of(self._place, 1) is None:
             return self._transform(value)
         for begun, step in enumerate(steps, 1):

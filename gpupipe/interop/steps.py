@@ -140,6 +140,7 @@ class Pending:
 
     def value(self, asked: str) -> Any:
         """Return the value and compute it at the first request. ``asked`` names the operation that needs it."""
+        # With an exact value, the script's code sees the same bits, so nothing has to be noted.
         if self._value is None and not self.is_exact:
             self.run.looks.append(asked)
         return self.settled()
@@ -221,7 +222,10 @@ class Step(Pending):
         self.seed: int
         self._values: list[Any] | None = None
         self._outputs: list[tuple[tuple[int, ...], torch.dtype]] | None = None
+        # Steps that draw one after another share a seed, so that one pipeline draws for all of them. The first such
+        # sequence has the seed of the plan, by which an engine draws; every other one has a seed of its own.
         drawing = before.last_drawing if before is not None else None
+        # Operations that the script's own code calls have their numbers from that code.
         self.may_draw = place > WRITTEN and run.computes.draws(self)
         if not self.may_draw:
             self.seed = run.seed if drawing is None else drawing.seed
@@ -229,6 +233,8 @@ class Step(Pending):
             self.seed = (run.seed + run.begun) % 2**64
             run.begun += 1
         else:
+            # The first step after a result continues its sequence. Further ones start their own, or two crops of one
+            # result would have the same window.
             self.seed = drawing.seed if not drawing.children else (run.seed + run.begun) % 2**64
             run.begun += bool(drawing.children)
             drawing.children += 1
@@ -302,6 +308,7 @@ class WrittenStep(Step):
             (channels, *size), dtype = (len(image.getbands()), image.height, image.width), torch.uint8
         else:
             (channels, *size), dtype = self.before.output()
+        # An op with a size decides that of its result.
         if (height := getattr(self._op, "height", None)) is not None:
             size = [int(height[0]), int(getattr(self._op, "width")[0])]  # noqa: B009
         return [((channels, *size), dtype)]
@@ -370,6 +377,7 @@ class Arranged(Pending):
         return ARRANGEMENTS[self.name].sample([part.settled() for part in self.parts], *self.arguments)
 
     def output(self) -> tuple[tuple[int, ...], torch.dtype]:
+        # On the meta device, torch finds shape and type without any values.
         empty = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in (p.output() for p in self.parts)]
         made = ARRANGEMENTS[self.name].sample(empty, *self.arguments)
         return tuple(made.shape), made.dtype

@@ -50,6 +50,7 @@ class Swapped:
 
     def in_forked_child(self) -> None:
         """Forget the other threads, which a forked process does not have."""
+        # A thread that the child does not have may hold the old lock.
         self._lock, self._users = threading.Lock(), int(self._is_here())
         if not self._users:
             self._take_out()

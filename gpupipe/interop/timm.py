@@ -20,7 +20,9 @@ def _random_erasing(t: Any) -> list[Transform]:
         raise UnsupportedError(
             f"it has num_splits={t.num_splits}, but gpupipe does not split batches; leave it out", "transform-argument"
         )
+    # timm's modes: zeros, one color for a window, or noise. The empty name means zeros, too.
     value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
+    # timm stores logarithms.
     ratio = tuple(map(math.exp, t.log_aspect_ratio))
     area = (t.min_area, t.max_area)
     return [ours.RandomErasing(t.probability, area, ratio, value, count=(t.min_count, t.max_count))]
@@ -31,6 +33,7 @@ def _levels(steps: list[Any]) -> timm.Levels:
     first = steps[0]
     h, resample = first.hparams, first.kwargs["resample"]
     modes = resample if isinstance(resample, (tuple, list)) else (resample,)
+    # The numbers are timm's own defaults.
     return timm.Levels(
         magnitude_std=float(first.magnitude_std),
         magnitude_max=float(first.magnitude_max or 10),

@@ -121,6 +121,7 @@ def _of_boxes(t: Any, place: ImageState) -> list[Transform]:
         raise UnsupportedError("it has a labels_getter, and gpupipe removes all values of a box", "transform-argument")
     if getattr(t, "clamping_mode", "auto") is None:
         raise UnsupportedError("it has clamping_mode=None, and does nothing; leave it out", "transform-argument")
+    # Three classes share this rule: only one has a format, another has a min_area, and ClampBoundingBoxes has neither.
     if hasattr(t, "format"):
         return [ours.ConvertBoundingBoxFormat(t.format)]
     if hasattr(t, "min_area"):

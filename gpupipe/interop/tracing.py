@@ -58,6 +58,7 @@ def traces(
         changes = functions_from(run.draw) | _pillow(run)
         with replaced(changes, namespaces):
             made = function(given(run))
+        # The code may have caught the exception itself.
         if run.problem:
             raise NotUnderstood(run.problem)
         if not isinstance(made, (TracedImage, TracedTensor)):
@@ -115,6 +116,7 @@ class TracedImage(StandIn):
         assert mode is not None
         if mode == self.shown_mode:
             return self
+        # A gray image is traced with equal channels, so converting it to RGB changes nothing.
         gray = self if mode == "RGB" else self.step(ours.RandomGrayscale(1.0))
         return TracedImage(self.run, mode, gray.steps)
 
@@ -124,6 +126,7 @@ class TracedImage(StandIn):
             self.run.refuse(f"filter({type(kind).__name__})")
         radius = kind.radius
         if isinstance(radius, Draw):
+            # The transform draws from the same range, with the same uniform number.
             return self.step(ours.PILGaussianBlur(radius.range), radius.k)
         return self.step(ours.PILGaussianBlur(float(radius)))
 
@@ -270,6 +273,7 @@ def _normalized(calls: tuple[tuple[str, tuple[float, ...]], ...]) -> tuple[tuple
     # These are the numbers that Normalize computes with, so not even rounding differs.
     if names == ["sub", "div"] and len(calls[0][1]) == len(calls[1][1]):
         return calls[0][1], calls[1][1]
+    # The calls make x * scale + shift of x, which is (x - mean) / std with std = 1 / scale and mean = -shift / scale.
     scale, shift = np.ones(1), np.zeros(1)
     for name, values in calls:
         v = np.asarray(values)
@@ -283,4 +287,5 @@ def _normalized(calls: tuple[tuple[str, tuple[float, ...]], ...]) -> tuple[tuple
             scale, shift = scale / v, shift / v
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, std = np.broadcast_arrays(-shift / scale, 1 / scale)
+    # Adding zero turns -0.0 into 0.0.
     return tuple((mean + 0.0).tolist()), tuple(std.tolist())

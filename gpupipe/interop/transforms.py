@@ -297,6 +297,7 @@ def _user_code(t: Any, place: ImageState) -> list[Transform]:
 
     def view(leaf: StandIn) -> View:
         if id(leaf) not in views:  # otherwise the same result occurs several times
+            # Each view has a state of its own from here on.
             chains.append(Compose(_steps(leaf.steps, branch := copy.copy(place))))
             if branch.views:
                 raise UnsupportedError("it makes several views of each of several views", "views")
@@ -314,6 +315,7 @@ def _user_code(t: Any, place: ImageState) -> list[Transform]:
 
 
 def _steps(steps: tuple[Any, ...], place: ImageState) -> list[Transform]:
+    # Steps inside are tried after those outside, but only they are returned.
     outside, place.steps = place.steps, list(place.steps)
     for _, item, e in _go_through([found for step in steps for found in _flatten(step, "")], place):
         raise UnsupportedError(f"{shown(item)}: {e}", getattr(e, "code", "transform-argument")) from None
@@ -348,6 +350,7 @@ def _go_through(flat: list[tuple[str, Any]], place: ImageState) -> list[tuple[st
             joined = []  # the first one has the reason
             continue
         if made is not None:
+            # The joined function replaces the transform that failed alone.
             failed.pop()
             place.follow(made.lambd, [made])
             joined = []
@@ -364,6 +367,7 @@ def _joined(items: list[Any], place: ImageState) -> Lambda | None:
     if place.views or any(isinstance(item, Transform) for item in items):
         raise UnsupportedError("", "own-function")
     if place.kind == "array" and place.undo(ToArray):
+        # Engines have no arrays, so the conversion becomes part of the function.
         items.insert(0, as_array)
     function = items[0] if len(items) == 1 else Chain(tuple(items))
     try:
@@ -404,6 +408,7 @@ def _function_of_views(function: Any, place: ImageState) -> list[Transform]:
     """Join a function of all views, such as one that stacks ten crops, with the transforms from the crops on."""
     at = next((n for n, (*_, made) in enumerate(place.steps) if any(isinstance(t, ours.FiveCrop) for t in made)), None)
     if at is not None:
+        # As one function from the crops on, it takes one image, and no engine sees the views.
         chain = Chain((*(step for step, *_ in place.steps[at:]), function))
         branch = copy.copy(place)
         branch.steps = place.steps[:at]

@@ -74,6 +74,7 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
     count = len(ds)
     indices = sorted({round(k) for k in np.linspace(0, count - 1, _TRIED)})
     try:
+        # One copy runs with stand-ins, the other as torch would run it.
         copies = [Copy(ds, indices), Copy(ds, indices[:: max(1, len(indices) // _TRUE)])]
     except CannotCopy as e:
         raise UnsupportedError(f"it cannot be tried without leaving a trace: {e}", "cannot-copy") from None
@@ -117,7 +118,9 @@ def _judged(
     if first.run.hint and not first.shape.slots:  # and the transform that was called instead may change itself
         raise UnsupportedError(first.run.hint.text, first.run.hint.code)
     after_one = State(other)  # includes what the first sample created
+    # Every sample has seeds of its own, so code that branches by draws shows more of its branches.
     trials += [_trials(other, index, chains, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices[1:], 1)]
+    # Unread arrays were used. Without them, the same samples must come out, or arrays are read from now on.
     if any(one.run.arrays for one, _ in trials):
         without = [
             _trials(other, index, chains, arrays=False, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices)
@@ -158,6 +161,7 @@ def _judged(
         if shape.examples and not draws:
             compared = "all"
         frame = shape.frame(chains)
+        # Samples of another form are made by hand, so nothing stands in for their images.
         alike = [both for both in trials if both[0].index in some and both[0].shape.frame(chains) == frame]
         _compare(true, alike, compared, more)
     sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
@@ -213,6 +217,7 @@ def _states() -> tuple[bytes, ...]:
 def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
     """Return the shape that most samples have. Raises :class:`UnsupportedError` if no engine can make it."""
     looks = Counter(trial.run.looks[0] for trial in trials if trial.run.looks)
+    # A sample whose code looks at images is made by hand, so only few may be like that.
     if 2 * looks.total() > len(trials):
         raise UnsupportedError(
             f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})", "looks-at-values"
@@ -225,6 +230,7 @@ def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
         hints = [trial.run.hint for trial in trials if trial.run.hint]
         hint = hints[0] if hints else Reason(_NO_IMAGE, "own-pixels")
         raise UnsupportedError(hint.text, hint.code)
+    # Samples of any other form are made by hand, so most must have this one.
     if 2 * count <= len(trials):
         several = sorted({" and ".join(sorted(modes)) for of, modes in kinds if of == shape})
         raise UnsupportedError(
@@ -259,9 +265,11 @@ def _refuse_own_seeds(trials: list[list[Trial]]) -> None:
     """Raise :class:`UnsupportedError` if generators were in the same state before two transforms drew."""
     why = _OWN_SEEDS
     for one, two in trials:
+        # _states() moves all generators on, so two equal states of one attempt were set by the script.
         for states in (one.run.noticed, two.run.noticed):
             if any(len({*of}) < len(of) for of in zip(*states, strict=True)):
                 raise UnsupportedError(why, "own-seeds")
+        # The attempts have different seeds, so a state that both have was set by the script, too.
         if any(a == b for at in zip(one.run.noticed, two.run.noticed, strict=False) for a, b in zip(*at, strict=True)):
             raise UnsupportedError(why, "own-seeds")
 
@@ -289,6 +297,7 @@ def _compare(
         more: makes further attempts at a sample.
     """
     for one, two in trials:
+        # Such a sample is made by hand.
         if one.run.looks:
             continue
         with lent():
@@ -298,6 +307,7 @@ def _compare(
             except Exception as e:
                 pass_on(e)
                 raise UnsupportedError(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None
+        # What differs between two attempts is random and not compared, unless seed_all() repeats all draws.
         wrong = _difference(sample, [one.sample] if compared == "all" else [one.sample, two.sample], compared)
         if wrong is not None and compared in ("form", "sizes"):
             wrong = _difference(sample, [each.sample for each in (one, two, *more(one))], compared)

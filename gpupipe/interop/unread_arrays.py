@@ -64,6 +64,7 @@ class UnreadArray:
         swapped: whether its channels are in the order blue, green, red.
     """
 
+    # In arithmetic with numpy's arrays, numpy leaves the work to this class.
     __array_priority__ = 1000.0
     dtype, ndim = np.dtype(np.uint8), 3
 
@@ -72,6 +73,7 @@ class UnreadArray:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
+        # So isinstance(x, np.ndarray) is true.
         return np.ndarray
 
     def pixels(self) -> Pixels:
@@ -111,6 +113,7 @@ class UnreadArray:
             tensor = unread_tensor(UnreadArray(self.made))
         if tensor is NotImplemented:
             return self._really(name, *args, **kwargs)
+        # A tensor [C, H, W] in RGB becomes an array [H, W, C] with the channels in the order of this one.
         tensor = tensor.flip(0) if self.swapped else tensor
         return getattr(ComputedArray(self.made, tensor.permute(1, 2, 0)), name)(*args, **kwargs)
 
@@ -140,6 +143,7 @@ class UnreadArray:
     def __getitem__(self, key: Any) -> Any:
         whole, back = slice(None), slice(None, None, -1)
         parts = key if type(key) is tuple and all(type(part) in (slice, type(...)) for part in key) else ()
+        # These two turn the order of the channels around, which needs no pixels.
         if parts in ((whole, whole, back), (..., back)):
             return self.turned()
         self._look()
@@ -192,6 +196,7 @@ class ComputedArray(UnreadArray):
         may_write = self.made.is_new and self.tensor.dtype.is_floating_point and not self.tensor.pending.is_shared
         made = _DONE[name](self.tensor, *args) if may_write else None
         if not isinstance(made, PendingTensor):
+            # "__add__" becomes "__iadd__".
             return self._really(name.replace("__", "__i", 1), *args)
         self.tensor = made.to(self.tensor.dtype)
         return self
@@ -416,6 +421,7 @@ def _imread(really: Any) -> Any:
             except (OSError, TypeError, ValueError):
                 return really(filename, flags)
             if encoded.startswith(_JPEG):
+                # IMREAD_COLOR gives blue, green, red.
                 return _unread(encoded, flags == _COLOR)
         return really(filename, flags, *args, **kwargs)
 

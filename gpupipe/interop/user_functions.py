@@ -78,6 +78,7 @@ def returned(
         function, *before = isolated.made
         first_size, other_size = (size,) * 2 if size else _TRIED
         seen = [_tried(function, before, channels, first_size, 0)]
+        # A first call may build or open something; further ones must change nothing.
         isolated.begin()
         seen.append(_tried(function, before, channels, other_size, 1))
         with suppress(Failed):  # with a nearly black picture a function may divide by zero
@@ -88,6 +89,7 @@ def returned(
     first, *others = (made for _, made in seen)
     if all(made == first for made in others):
         return _returned(*first)
+    # If the result is as large as the image, letters stand for its size, and all trials agree.
     with_size = {(made[0], _with_size(given[1], made[1])) for given, made in seen}
     if len(with_size) == 1 and "H" in (form := with_size.pop())[1]:
         return _returned(*form)
@@ -121,6 +123,7 @@ def _tried(
 ) -> tuple[TypeAndShape, TypeAndShape]:
     """Return (input, output) of the function for an image of noise, of darker noise, or of a black image with one
     spot."""
+    # Levels below 256 for seed 0, and below 64 for seed 1.
     pixels = np.random.default_rng(seed).integers(0, 256 >> (2 * seed), (*size, channels), np.uint8)
     if seed == 2:
         pixels[:] = 0
@@ -194,6 +197,7 @@ def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
     if isinstance(one, MethodType):
         return one.__func__ is other.__func__ and _is_same(one.__self__, other.__self__, depth + 1)
     own, others = (x if isinstance(x, dict) else getattr(x, "__dict__", None) for x in (one, other))
+    # A tensor's values are not among its attributes.
     if own is None or others is None or [*own] != [*others] or isinstance(one, torch.Tensor):
         return False
     return _all_same([*own.values()], [*others.values()], depth + 1)
@@ -207,6 +211,7 @@ def _outside(function: FunctionType) -> list[Any]:
     """Return the enclosed values and default arguments of a function."""
     cells = [cell.cell_contents if is_full(cell) else cell for cell in function.__closure__ or ()]
     return [
+        # Functions of one module share this dictionary, so comparing identities settles it.
         function.__globals__,
         function.__defaults__,
         function.__kwdefaults__ and [*function.__kwdefaults__.items()],

@@ -20,6 +20,7 @@ def only_seeds(function: Callable[[int], Any]) -> bool:
     notes on reproducibility. Then the loader's random numbers replace it."""
     codes = list(reached(_plain(function)))
     steps = (step.opname for code in codes for step in dis.get_instructions(code))
+    # Nothing is known about a function without Python code.
     if not codes or not calls_reached(_plain(function)) <= _HARMLESS or any(step in _STORES for step in steps):
         return False
     return not _gives_fixed_states(function)
@@ -44,6 +45,7 @@ def _gives_fixed_states(function: Callable[[int], Any]) -> bool:
                 function(0)
             except Exception:  # outside of a worker process it may fail
                 return True
+            # The value left out is numpy's position, which is the same after every seed.
             python, numpy, _, of_torch = drawn()
             after.append((python, numpy, of_torch))
     return any(one == other for one, other in zip(*after, strict=True))

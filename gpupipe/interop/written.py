@@ -82,6 +82,7 @@ def _crop(height: int, width: int, box: Any = None) -> Op | None:
 def _resize(
     height: int, width: int, size: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None
 ) -> Op | None:
+    # Bicubic is Pillow's default for RGB and L.
     how = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
     if how is None or box is not None or reducing_gap is not None or len(size) != 2 or not _is_whole(*size):
         return None
@@ -114,6 +115,7 @@ def _rotated(
     height: int, width: int, angle: float, expand: bool, resample: Any = Image.Resampling.NEAREST, fillcolor: Any = None
 ) -> Op | None:
     nearest = {Image.Resampling.NEAREST: "nearest"}
+    # Pillow rotates with the nearest pixel, bilinear or bicubic only.
     how = ({**_FILTERS, **nearest} if resample != Image.Resampling.LANCZOS else nearest).get(resample)
     fill = _color(fillcolor)
     if how is None or fill is None:

@@ -112,6 +112,7 @@ class Agreement:
             return  # other ranks: the script divides its processes into groups of its own
         rank, until = dist.get_rank(), time.monotonic() + PATIENCE
         mine = {**settings, "part": RankSetting(self._shard.rank, str(self._shard))}
+        # Published before this rank waits, so that no rank waits for it in turn.
         store.set(self._key(rank), json.dumps(mine))
         differences = self._judge(store, mine, until) if rank == 0 else self._ask(store, rank, mine, until)
         if differences:

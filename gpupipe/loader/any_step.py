@@ -35,6 +35,7 @@ class Planned(Source, Protocol):
 def plan_at(session: Planned, epoch: int, step: int) -> Plan:
     """Return the plan of a step; see :meth:`gpupipe.DataLoader.plan_at`."""
     plans, _ = _plans_from(session, epoch, step)
+    # These plans begin at the step and count from 0.
     return replace(plans[0], step=step)
 
 
@@ -88,6 +89,7 @@ def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cur
             f"only {sampler.name} knows the order of its samples, and asking it for another epoch could change the one "
             "that runs; pass shuffle=, or a sampler of torch"
         )
+    # A sampler with an epoch of its own counts from the present one.
     now = sampler.epoch_of()
     order = sampler.ahead(session.seed, epoch, 0 if now is None else epoch - now)
     batches = session.batching.countable(order)

@@ -65,6 +65,7 @@ def augment(batch: Any, transforms: Any, *, seed: int, step: int, index: Any = N
     sizes = np.tile(np.array(images.shape[2:]), (len(images), 1))
     ops = pipeline.resolve_with(lambda key, draws: uniforms(seed, step, key, numbers, draws), sizes).ops[begun:]
     plain = images.detach().as_subclass(Tensor)
+    # A tensor may have both layouts, such as one with a single channel; it then counts as contiguous.
     flat = plain.is_contiguous() or not plain.is_contiguous(memory_format=torch.channels_last)
     layout = "contiguous_format" if flat else "channels_last"
     made = (_on_cpu if images.device.type == "cpu" else apply_each)(plain, ops, layout)
@@ -116,6 +117,7 @@ _MOST_KNOWN = 16
 
 def _pipeline(transforms: Any, channels: int, dtype: torch.dtype) -> tuple[Compose, int]:
     """Translate transforms. Returns the pipeline and how many of its first ops must not be applied."""
+    # The repr shows settings that the script has changed on the same object.
     key = id(transforms), repr(transforms), channels, dtype
     if key in _known:
         return _known[key][1:]

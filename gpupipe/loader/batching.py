@@ -109,6 +109,7 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         own_sampler = a.replaced.sampler
         begins = () if own_sampler is None else (own_sampler.begin,)
         plan = translate_batch_sampler(a.replaced.batches, n, *begins)
+        # The given batches are used as they are: none is dropped, and they are not divided among ranks.
         return Batching(own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own)
     if a.batch_sampler is not None:
         if batch_size != 1 or a.shuffle or sampler is not None or drop_last or a.global_batch_size is not None:
@@ -153,6 +154,7 @@ def _shown(made: Batching, own: I64 | None) -> str:
 def _of_buckets(a: Arguments, batch: I64, shard: Shard) -> tuple[int, int]:
     """Return the largest batch of a rank and of all ranks, for buckets with batch sizes of their own, i64[K]."""
     most, ranks = int(batch.max()), shard.world_size
+    # Rounded up: the largest share of a rank.
     size = -(-most // ranks)
     # Lightning makes a copy of a loader from its attributes, of which batch_size is one.
     if a.global_batch_size is not None or a.batch_size not in (1, size):
@@ -272,7 +274,10 @@ def _counted(dataset: Dataset, shuffle: Shuffling, n: int, excluded: I64 | None 
             )
         starts = starts_of(sizes, shuffle.block_bytes, dataset.pages)
         if excluded is not None:
+            # Without the excluded samples, a block starts earlier by the number of those before it. If all of its own
+            # samples are excluded, its start falls on that of the next block.
             starts = np.unique(starts - np.searchsorted(excluded, starts))
+            # The last block may have lost all of its samples.
             starts = starts[starts < n]
         return SamplerPlan.of(shuffle.name, n, partial(BlockShuffled, n, starts, shuffle.blocks))
     if shuffle:

@@ -75,6 +75,7 @@ class Meter:
         NEXT.__exit__()
         into, spent, left, now = self._into, stages.spent(), self._left, time.perf_counter()
         self._left = now
+        # The first next() starts the engine and does not count.
         if not left:
             self._spent, self._sampled, self._sample = spent, now, _sample()
             return
@@ -108,6 +109,7 @@ def _sample() -> tuple[float, float, float, float]:
 def _pressure() -> float:
     try:
         with open("/proc/pressure/memory", encoding="ascii") as file:
+            # The first line, "some", ends with the total in microseconds.
             return int(file.readline().rpartition("=")[2]) / 1e6
     except (OSError, ValueError):
         return 0.0
@@ -174,15 +176,20 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     # Whatever else the process computes while the loop waits, DALI's threads do.
     seen = sum(c[name] for name in ("decoding", "transforms", "user code", "storage"))
     graph = min(s["graph"], wait)
+    # Cores that this process kept busy while the loop waited.
     cores = min(found.busy / wait, of.cores)
     computed = min(max(found.busy - found.own - seen, 0.0), graph * of.cores)
+    # Seconds in which DALI's threads did not compute: they waited, for files or for the lock.
     idle = max(0.0, 1 - cores / min(max(n, 1), of.cores)) * graph * n
     # Threads that neither compute nor wait for a processor wait for files where they read them, else for Python's lock.
     reading, late = (max(s[name] - c[name], 0.0) for name in ("decoding", "transforms"))
+    # Samples cover a part of the time, and this is scaled to all of it.
     queued = found.queued / sampled * (wait + found.work)
+    # Share of the waiting that a lack of processors does not explain.
     kept = max(1 - queued / max(reading + late, 1e-9), 0.0)
     waiting, late = reading * kept, late * kept
     least_seen = max(s["transforms"], _SEEN * (s["transforms"] + s["decoding"] + graph), 1e-9)
+    # Transforms read no files, so they wait for the lock, as do other threads for the same share of their time.
     contended = late / least_seen
     seconds: dict[StageName, float] = {
         "storage": s["storage"] + (waiting + idle) * (1 - contended),
@@ -194,6 +201,7 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     every = sum(seconds.values())
     if every <= 0:
         return {"hand-over": 1.0}
+    # The hand-over has its own share, and the other stages divide what remains.
     rest = {name: (1 - own) * value / every for name, value in seconds.items()}
     return {**rest, "hand-over": own}
 

@@ -161,11 +161,13 @@ class Replay:
                 break
         if not count:
             return  # the next epoch may have more
+        # A GPU may still work on the steps so far.
         _synchronize()
         real = (time.perf_counter() - began) / count
         stats: dict[str, Any] = getattr(loader, "stats", dict)()
         _quiet(loader, batches)
         work, steps = 0.0, 0
+        # As many steps as with the loader, whose epoch may have been shorter.
         while self._measures(steps, work) and (self._steps is None or steps < count):
             batch = _copied(kept[steps % len(kept)])
             _synchronize()
@@ -179,6 +181,7 @@ class Replay:
             hasattr(loader, "stats"),
             count,
             real,
+            # By chance a loop may be slower from memory; a perfect loader is not.
             min(work / steps, real),
             length_of(loader),
             stats.get("bottleneck"),

@@ -58,6 +58,7 @@ class Collate:
         def picture(view: Tensor | list[Tensor], i: int) -> Tensor:
             if sizes is None or isinstance(view, list):
                 return view[i]
+            # With the dimension of the batch, because only tensors of four dimensions have a channels-last layout.
             image = view[i : i + 1, :, : sizes[i][0], : sizes[i][1]]
             return image.contiguous(memory_format=torch.contiguous_format if view.is_contiguous() else _LAST)[0]
 
@@ -68,6 +69,7 @@ class Collate:
 
         samples = list(map(sample, range(count)))
         with lent(device):
+            # The position in the epoch tells batches apart, and stays the same when an epoch is resumed.
             seed_all(stream(plan.seed, plan.epoch, "collate", plan.consumed), device)
             return self.function(samples)
 
@@ -84,6 +86,7 @@ def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
             return False
         if any(a.shape != b.shape[1:] or a.dtype != b.dtype for a, b in zip(made.views, views, strict=True)):
             return False
+    # All shapes were checked before the first image is written.
     for row, made in by_hand.items():
         for one, view in zip(made.views or (), views, strict=True):
             view[row].copy_(one)

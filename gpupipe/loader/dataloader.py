@@ -182,6 +182,7 @@ class DataLoader(TorchLoader[Any]):
         vars(self)["_set_before"] = {name: getattr(self, name) for name in _SETTABLE}
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None
+        # From now on torch rejects assignments to some of these attributes.
         self._DataLoader__initialized = True
 
     @property
@@ -233,6 +234,7 @@ class DataLoader(TorchLoader[Any]):
         changed = {name: getattr(self, name) for name in _SETTABLE if getattr(self, name) is not self._set_before[name]}
         session = with_arguments(session, **changed) if changed else refreshed(session)
         if session is not self._session:  # set nothing otherwise: Lightning would repeat it on a copy
+            # Until _show() has finished, torch must not reject its assignments.
             object.__setattr__(self, "_DataLoader__initialized", False)
             self._show(session.arguments, session)
         return self._session

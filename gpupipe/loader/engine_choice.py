@@ -43,6 +43,7 @@ def _checked(engine: EngineName | EngineConfig, setup: Setup) -> tuple[EngineCon
         except (MissingDependency, PipelineError) as e:
             torch_engine = engines.Torch()
             torch_engine.check(setup)
+            # That DALI is not installed is no reason for a warning.
             return torch_engine, f"auto: {e}", [str(e)] if isinstance(e, PipelineError) else []
     by_name: dict[str, type[EngineConfig]] = {"dali": engines.Dali, "torch": engines.Torch, "null": engines.Null}
     if engine not in by_name:

@@ -147,10 +147,12 @@ class EpochIterator:
             self._plans, self._cursor = session.begin()
             self._whole = self._cursor.delivered == 0
         else:
+            # Another iterator took the engine: go on where this one stood.
             self._plans = replace(self._plans, batches=self._plans.batches.rest(self._cursor.delivered))
         self._ready.clear()
         ahead = session.ahead
         if ahead is not None:
+            # Only an epoch that begins can be the one that was prepared.
             goes_on = begins and ahead.lease.run is not None and ahead.stream.go_on(self._plans)
             session.ahead = None
             if goes_on:
@@ -218,6 +220,7 @@ class EpochIterator:
         self._cursor.running = False
         session.stats.epochs += 1
         engine = self._lease.engine
+        # The first engine stays and continues with the next epoch; further engines end with their iterators.
         if self._stream.is_ahead and engine is session.running.engine and session.ahead is None:
             lease = Lease(session.device)
             session.running.hand_on(self._lease, lease)
@@ -228,6 +231,7 @@ class EpochIterator:
             if session.user_code_is_sent:
                 engine.renew()
         missed = self._count(None, session)
+        # No batch was delivered, although the epoch began with its first one.
         if missed and self._step < 0 and self._whole:
             raise SampleError(missed, _NOTHING_LEFT)
 
@@ -244,6 +248,7 @@ class EpochIterator:
                 assert self._lease.run is not None
                 batch = next(self._lease.run)
             except StopIteration:
+                # The run also ends before a batch that is too large for its engine.
                 size = self._stream.too_large
                 if size:
                     session.grow(size)
@@ -256,6 +261,7 @@ class EpochIterator:
                 self._pass_over(session)
                 raise
             except SampleError as e:
+                # A run answers plans in order, so this is the oldest one.
                 plan = stream.taken.popleft()
                 if self._asked_again(e.samples, plan, session):
                     continue
@@ -269,6 +275,7 @@ class EpochIterator:
                 if lost:
                     session.report.add(lost)
                     raise SampleError(lost, _ALL_GONE) from None
+                # The engine already has plans of the next epoch, and would make the repaired batch after them.
                 if stream.repaired and self._stream.is_ahead:
                     self._again(session)
                 continue
@@ -334,6 +341,7 @@ class EpochIterator:
         session.stats.repaired += 1
         assert self._plans is not None
         plan, stream = self._plans[step], self._stream.now
+        # The repaired plan still has samples that are bad: there are no others to replace them.
         if session.bad_samples.known(plan.indices):
             stream.due.remove(step)
             self._cursor.delivered = plan.consumed
@@ -347,6 +355,7 @@ class EpochIterator:
 
     def _deliver(self, batch: Batch, session: Source) -> Any:
         plan = batch.plan
+        # Before the script's collate function runs: if that raises, the next batch follows.
         self._cursor.delivered, self._step = plan.consumed, plan.step
         session.position.at(self._cursor)
         session.valid = plan.valid
@@ -356,8 +365,10 @@ class EpochIterator:
         self._lease.keep(batch)
         self._count(plan, session)
         images, target = batch.images, batch.target
+        # The null engine delivers the plan itself as images.
         if plan.images_per_sample > 1 and images is not plan:
             assert self._plans is not None
+            # The first images of all samples come first in a batch, then the second ones, and so on.
             views = [view.chunk(plan.images_per_sample) for view in (images if type(images) is tuple else (images,))]
             images = tuple(views[view][number] for number, view in self._plans.dataset.results)
         if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):

@@ -90,6 +90,7 @@ def _sampling(torch_loader: Any) -> dict[str, Any]:
         if type(sampler) is SequentialSampler:
             return {"shuffle": False}
         plain = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+        # A sampler that torch made draws from the loader's own generator.
         if plain and sampler.generator is torch_loader.generator:
             return {"shuffle": True}
     return {"sampler": sampler}

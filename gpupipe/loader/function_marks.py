@@ -33,6 +33,7 @@ def _form(value: Any, within: tuple[int, ...]) -> Any:
     if isinstance(value, dict):
         return [(_form(key, within), _form(item, within)) for key, item in value.items()]
     if isinstance(value, CodeType):
+        # File and line numbers do not count, because they change nothing that the code does.
         return [value.co_code, value.co_names, _form(value.co_consts, within)]
     if isinstance(value, FunctionType):
         cells = [_form(_content(cell), within) for cell in value.__closure__ or ()]

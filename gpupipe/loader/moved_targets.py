@@ -110,6 +110,7 @@ class MovedTargets:
         transforms = list(_flat(self._transforms))
         if any(isinstance(getattr(transform, "fill", None), dict) for transform in transforms):
             values = [_of_masks(transform.fill) for transform in transforms if hasattr(transform, "fill")]
+            # CenterCrop has no fill and pads with zeros.
             values += [0.0 for transform in transforms if type(transform).__name__ == "CenterCrop"]
             if any(value != values[0] for value in values) or isinstance(values[0], (list, tuple)):
                 raise ConfigError(f"augment: the transforms fill masks with {values}, but masks need one value for all")

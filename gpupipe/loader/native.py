@@ -154,6 +154,7 @@ class NativeSession(Session):
         if a.num_workers or isinstance(a.dataset, Dataset):
             return False
         before, self._glance = self._glance, Glance(a.dataset)
+        # The glance is cheap and nearly always enough; the snapshot tells whether a difference matters.
         if not before.differs(self._glance) or not self._seen.differs(a.dataset):
             return False
         self._seen = Snapshot.of(a.dataset)
@@ -340,6 +341,7 @@ class NativeSession(Session):
         if changed is not None and self.shard.rank == 0:
             warn("this state continues with other batches", [Reason(changed, "other-batch")])
         self.position.load(found)
+        # Iterators that have begun belong to the old position, so they end.
         self.generation += 1
 
     def estimate(self) -> Estimate:
@@ -358,6 +360,7 @@ class NativeSession(Session):
         dataset, outputs = setup.dataset, setup.pipeline.outputs
         in_processes = engine == "torch" or dataset.runs_user_code
         size = outputs[0].size if outputs else None
+        # The first thousand images are enough for an average that only gives advice.
         pixels = None if dataset.sizes is None or not len(dataset) else dataset.sizes[:1000].prod(axis=1).mean()
         return Work(
             workers=setup.num_workers if in_processes else setup.threads,

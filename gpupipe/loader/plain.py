@@ -142,6 +142,7 @@ class PlainSession(Session):
             )
             shuffle = None
         elif shuffle and generator is None and length_of(dataset):
+            # A state contains any other generator, but of the global one only the seed that it gave the order.
             self._remembered = Remembered(a.dataset)
             sampler, shuffle = self._remembered, None
         return Loader(
@@ -216,6 +217,7 @@ class PlainSession(Session):
             generator.set_state(torch.frombuffer(bytearray(base64.b64decode(place.rng)), dtype=torch.uint8))
         self._rng = _state_of(generator)
         place = replace(place, rng=self._rng)
+        # A stream has to be read from its start; elsewhere the indices of delivered batches are skipped.
         self.loader.skip = 0 if stream else place.delivered
         # As in torch, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
@@ -235,6 +237,7 @@ class PlainSession(Session):
             error = None
             meter.enter()
             try:
+                # No batch is this session, so it marks the end.
                 batch = next(batches, self)
             except Exception as e:
                 batch, error = None, e
@@ -248,6 +251,7 @@ class PlainSession(Session):
                 begun, self._resume, self.next_epoch = True, None, place.epoch + 1
             place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
             if error is not None:
+                # A generator that raises has ended, but torch's iterator continues after an error.
                 yield None, error
                 left = time.perf_counter()
                 continue
@@ -282,6 +286,7 @@ class PlainSession(Session):
     @property
     def _order_seed(self) -> int:
         known = self._remembered
+        # After several permutations, the last seed does not repeat the order of the whole epoch.
         return -1 if known is None or known.seed is None or known.passes > 1 else known.seed
 
     def _on_device(self, batch: Any) -> Any:

@@ -58,6 +58,7 @@ class EpochStream:
         else:
             assert self._made is not None
             plan, self._made = self._made, None
+            # A repaired batch is due already.
             self.due.append(plan.step)
             if self.ahead:
                 self._versions[plan.step] = versions_of(self.plans.dataset, plan)
@@ -79,6 +80,7 @@ class EpochStream:
 
     def again(self) -> None:
         """Return plans that were taken and not answered to the queue."""
+        # extendleft() reverses what it is given, so the plans keep their order.
         self.repaired.extendleft(reversed(self.taken))
         self.taken.clear()
 

@@ -88,6 +88,7 @@ def resolve(a: Arguments) -> Resolved:
     """
     device = device_of(a.device)
     ours = isinstance(a.dataset, Dataset)
+    # Reasons are collected before any of them is raised, so that one warning has them all.
     reasons = _foreign(a)
     _refuse_path(a.dataset)
     try:
@@ -223,6 +224,7 @@ def same_work(one: Resolved, two: Resolved) -> bool:
         and a.dataset.fingerprint == b.dataset.fingerprint
         and a.pipeline == b.pipeline
         and not has_calls(a.pipeline)
+        # Everything else is equal; the datasets are compared by their fingerprints.
         and replace(a, dataset=b.dataset) == b
     )
 

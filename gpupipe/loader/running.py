@@ -112,6 +112,7 @@ class Running:
         free = [engine for engine in self.engines if engine not in taken]
         if free:
             return free[0]
+        # Two iterators that are used in turns would otherwise take one engine from each other in every step.
         if self._leases and not lease.interrupted:
             oldest = min(self._leases, key=lambda it: it.used)
             oldest.interrupted = True
@@ -191,6 +192,7 @@ class Running:
             self._forked_from = os.getppid()
             for engine in self.engines:
                 engine.forked()
+            # With one reference that is never given back, neither this object nor its engines are destroyed here.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 

@@ -65,6 +65,7 @@ class OwnSampler:
                 "these batches already belong to this rank, and a loader built from them would divide them again: "
                 "iterate over the gpupipe loader itself, and resume in the middle of an epoch with load_state_dict()"
             )
+        # No gpupipe loader has called begin(), so something else reads the batches.
         if self._begun is None and not self.has_warned:
             self.has_warned = True
             text = "a torch DataLoader that is built from these batches loads them itself, without gpupipe"
@@ -139,6 +140,7 @@ def arguments_within(sampler: Any) -> dict[str, Any]:
     Returns no arguments for anything else. For another wrapper around such a sampler, a warning says that the order is
     lost.
     """
+    # Lightning's wrapper is a DistributedSampler whose dataset holds the wrapped sampler.
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
     if isinstance(sampler, DistributedSampler) and isinstance(within, _Scheduled):
         return {"sampler": None, **within.arguments, "shard": Shard(sampler.rank, sampler.num_replicas)}

@@ -33,6 +33,7 @@ def with_arguments(session: Session, **changed: Any) -> Session:
     state = session.state() if session.has_begun else None
     session.close()
     other = session_of(session.arguments.changed(**changed))
+    # A session on the other kind of loader cannot read this state.
     if state is not None and type(other) is type(session):
         other.load(state)
     other.report, other.stats = session.report, session.stats
@@ -46,6 +47,7 @@ def refreshed(session: Session) -> Session:
     except NotNative as e:
         changed = _plain(session.arguments, e)
         assert isinstance(session, NativeSession)
+        # Only the number of the epoch carries over; torch's loader begins it at its first batch.
         changed.next_epoch = session.position.next_epoch
         session.close()
         return changed

@@ -195,6 +195,7 @@ class Position:
         if self.drawn is None:
             self.drawn = self.seed
         else:
+            # The number that torch's loader draws for its workers in every epoch.
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
         if self._workers or not own_batches:
             order = self.batching.order(self.drawn, self.next_epoch)
@@ -237,6 +238,7 @@ class Position:
         if ahead is None:
             return None
         epoch = self.next_epoch + later
+        # If the script goes on as before, the sampler's epoch moves by the same step each time.
         return ahead(self.seed, epoch, self._moves * (later + 1)), Cursor(epoch, 0 if later else self._resume)
 
     def at(self, cursor: Cursor) -> None:

@@ -58,6 +58,7 @@ class Loader(TorchLoader[Any]):
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
             return super()._get_iterator()
+        # As torch's own _get_iterator() does.
         self.check_worker_number_rationality()
         return OwnIterator(self)
 
