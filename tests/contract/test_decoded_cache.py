@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -264,6 +265,19 @@ def test_too_many_open_files_stop_no_later_block(tmp_path: Path, monkeypatch: py
             cache.put(b"%d" % i, 1, 0, bytes(100))
     cache.put(b"last", 1, 0, bytes(100))
     assert cache.held()[1] == 2
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EWOULDBLOCK])
+def test_without_locks_the_budget_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    cache = BlockCache(str(tmp_path / "cache"), 10 * bytes_kept(100))
+    for i in range(30):
+        cache.put(b"%d" % i, 1, 0, bytes(100))
+    # With a lock of another process, that process removes the blocks.
+    assert (cache.held()[1] <= 10) == (code != errno.EWOULDBLOCK)
 
 
 def test_a_file_with_the_size_and_time_of_another(make: Callable[..., DataLoader], root: Path) -> None:

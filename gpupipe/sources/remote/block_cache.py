@@ -251,10 +251,14 @@ class BlockCache:
         except OSError:
             return
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._trim()
-        except OSError:
-            pass  # another process does it, or the file system has no locks
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another process does it
+                return
+            except OSError:  # without locks, several processes may remove the same blocks, which does no harm
+                pass
+            with contextlib.suppress(OSError):
+                self._trim()
         finally:
             os.close(lock)
 
