@@ -48,30 +48,38 @@ class Header(NamedTuple):
 
 
 class _Quiet:
-    """Counts the threads inside: ``warnings.catch_warnings`` in two threads at once may leave the filters changed."""
+    """Knows the threads inside: ``warnings.catch_warnings`` in two threads at once may leave the filters changed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._inside = 0
+        self._inside: list[int] = []
         self._filters: Any = None
+        """Restores the filters, if they are changed."""
 
     def __enter__(self) -> None:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
+            if self._filters is None:
+                filters = warnings.catch_warnings()
+                filters.__enter__()
+                self._filters = filters  # before the change, so that a fork at any point can undo it
                 warnings.simplefilter("ignore")
+            self._inside.append(threading.get_ident())
 
     def __exit__(self, *exc: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._filters.__exit__(None, None, None)
+            self._inside.remove(threading.get_ident())
+            self._restore()
+
+    def _restore(self) -> None:
+        if self._filters is not None and not self._inside:
+            self._filters.__exit__(None, None, None)
+            self._filters = None
 
     def forked(self) -> None:
-        """Reset the count in a child, where at most one of the threads inside is left."""
+        """Forget the other threads in a child, which does not have them."""
         self._lock = threading.Lock()
+        self._inside = [thread for thread in self._inside if thread == threading.get_ident()]
+        self._restore()
 
 
 _quiet = _Quiet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -261,6 +262,42 @@ def test_quiet_from_several_threads_leaves_the_filters_alone() -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    assert warnings.filters == before
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads and forks
+def test_quiet_in_another_thread_ends_with_a_fork(inside: bool) -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with pictures.quiet():
+            entered.set()
+            left.wait(30)
+
+    def states() -> list[bool]:
+        """Whether the filters are the usual ones: at first and, if this thread is inside, after it has left."""
+        found = [warnings.filters == before]
+        if inside:
+            pictures.quiet().__exit__()
+            found.append(warnings.filters == before)
+        with pictures.quiet():
+            found.append(warnings.filters == before)
+        return [*found, warnings.filters == before]
+
+    before = list(warnings.filters)
+    thread = threading.Thread(target=work)
+    thread.start()
+    entered.wait(30)
+    if inside:
+        pictures.quiet().__enter__()
+    if (child := os.fork()) == 0:
+        os._exit(0 if states() == ([False, True, False, True] if inside else [True, False, True]) else 1)
+    left.set()
+    thread.join()
+    if inside:
+        pictures.quiet().__exit__()
+    assert os.waitpid(child, 0)[1] == 0
     assert warnings.filters == before
 
 
