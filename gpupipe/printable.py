@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -41,10 +42,15 @@ def _is_large(value: Any) -> bool:
 
 def _escape(record: logging.LogRecord) -> bool:
     """Escape the message of a record of the log. Raises nothing: logging reports a wrong format by itself."""
-    if record.args:
-        values = record.args if isinstance(record.args, tuple) else (record.args,)
-        record.args = tuple(printable(value, lines=True) if isinstance(value, str) else value for value in values)
+    if isinstance(record.args, Mapping):  # for a format such as "%(name)s"
+        record.args = {name: _escaped(value) for name, value in record.args.items()}
+    elif isinstance(record.args, tuple):
+        record.args = tuple(map(_escaped, record.args))
     return True
+
+
+def _escaped(value: Any) -> Any:
+    return printable(value, lines=True) if isinstance(value, str) else value
 
 
 logging.getLogger("gpupipe").addFilter(_escape)

@@ -122,7 +122,8 @@ def spent() -> Spent:
 
 def add(other: Spent) -> None:
     """Add seconds of a worker process."""
-    _sum(_ended, other.wall, other.cpu)
+    with _adding:
+        _sum(_ended, other.wall, other.cpu)
 
 
 def queued() -> tuple[float, float]:

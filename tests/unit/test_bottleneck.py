@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from gpupipe import DataLoader, datasets, transforms as T
+from gpupipe import DataLoader, datasets, stages as accounts, transforms as T
 from gpupipe.loader.bottleneck import Measured, Work, bottleneck
 from gpupipe.stages import DECODING, NAMES, TRANSFORMS, USER_CODE, add, spent
 
@@ -124,6 +124,18 @@ def test_worker_processes_send_their_times(photos: Path) -> None:
         list(loader)
         stages = loader.stats()["stages"]
     assert stages["decoding"] > 0 and stages["transforms"] > 0
+
+
+def test_seconds_are_added_one_after_another() -> None:
+    """A thread that begins also adds: the seconds of threads that have ended."""
+    before, zero = spent(), [0.0] * len(NAMES)
+    thread = Thread(target=add, args=(accounts.Spent(tuple(zero), (2.0, *zero[1:])),))
+    with accounts._adding:
+        thread.start()
+        thread.join(0.1)
+        assert spent().cpu[0] - before.cpu[0] < 1
+    thread.join()
+    assert spent().cpu[0] - before.cpu[0] >= 2
 
 
 def test_stages_are_ranges_while_a_profiler_is_active() -> None:

@@ -582,3 +582,5 @@ class TestNames:
             warn("a\x1b[2J", [Reason("because", "no-versions")])
         logging.getLogger("gpupipe").warning("it is %s", "a\x1b[2J")
         assert caplog.messages[-1] == "it is a\\x1b[2J"
+        logging.getLogger("gpupipe").warning("it is %(a)s", {"a": "a\x1b[2J"})
+        assert caplog.messages[-1] == "it is a\\x1b[2J"
