@@ -141,15 +141,14 @@ def features_of(message: bytes, columns: Collection[str] = ()) -> dict[str, slic
         for entry in fields(message, features.start, features.end):
             if (entry.number, entry.wire) != (1, BYTES):
                 continue
-            name, value = "", None
-            for part in fields(message, entry.start, entry.end):
-                if part.wire == BYTES and part.number == 1:
-                    name = message[part.start : part.end].decode()
-                elif part.wire == BYTES and part.number == 2:
-                    some = list(islice(_values(message, part.start, part.end), None if name in columns else 2))
-                    value = some if len(some) > 1 else next(iter(some), None)
-            if value is not None:
-                found[name] = value
+            # Either field may come first.
+            parts = {part.number: part for part in fields(message, entry.start, entry.end) if part.wire == BYTES}
+            name = message[parts[1].start : parts[1].end].decode() if 1 in parts else ""
+            if 2 in parts:
+                limit = None if name in columns else 2
+                some = list(islice(_values(message, parts[2].start, parts[2].end), limit))
+                if some:
+                    found[name] = some if len(some) > 1 else some[0]
     return found
 
 

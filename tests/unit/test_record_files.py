@@ -105,6 +105,12 @@ class TestTFRecord:
         found = bad(TFRecord(path))
         assert found[0] == ("missing", "it has kind, photo, none of which is an image; name it by image=")
 
+    def test_names_after_their_values(self, images: list[bytes], tmp_path: Path) -> None:
+        """The key and the value of an entry of a map may come in either order."""
+        numbers = message((2, message((3, message(*((1, value) for value in (5, 6, 7)))))), (1, b"n"))
+        path = self.write(tmp_path, example({"image": images[0]}) + message((1, message((1, numbers)))))
+        assert [list(row) for row in TFRecord(path).source.values_of(["n"])] == [[[5, 6, 7]]]
+
     def several(self, name: str, kind: int, *values: int | bytes) -> bytes:
         """A feature with a list of values, to be appended to an example."""
         feature = message((kind, message(*((1, value) for value in values))))
