@@ -128,6 +128,7 @@ def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str
         folder = todo.pop()
         mtime = _mtime(prefix + folder)
         files: _Files = {}
+        below: list[str] = []
         try:
             with os.scandir(prefix + folder) as entries:
                 for entry in entries:
@@ -136,13 +137,14 @@ def _walk(prefix: str, name: str, extensions: tuple[str, ...]) -> list[tuple[str
                     except OSError:
                         is_folder = False
                     if is_folder:
-                        todo.append(folder + "/" + entry.name)
+                        below.append(folder + "/" + entry.name)
                     elif entry.name.lower().endswith(extensions):
                         files[entry.name] = _look(entry)
         except OSError as e:
             # torchvision skips such a folder silently.
             _log.warning("the folder %s cannot be read and is left out: %s", printable(prefix + folder), e.strerror)
-            # os.walk, which torchvision uses, drops the files of a folder that fails in the middle.
-            files = {}
+            # os.walk, which torchvision uses, drops the files and subfolders of a folder that fails in the middle.
+            files, below = {}, []
+        todo += below
         found.append((folder, mtime, files))
     return found

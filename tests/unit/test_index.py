@@ -162,6 +162,39 @@ class TestRebuild:
         (tree / "a/1.png").unlink()
         assert [b.kind for b in ImageList(paths).bad(np.arange(2))] == ["missing"]
 
+    @pytest.mark.parametrize("after", [0, 1, 2])
+    def test_a_folder_that_fails_in_the_middle(self, tree: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+        real = os.scandir
+
+        class Entries:
+            def __init__(self, path: str):
+                with real(path) as entries:
+                    self._left = sorted(entries, key=lambda entry: entry.is_file())  # the subfolder comes first
+                self._fails = path.endswith("/b/deep")
+
+            def __enter__(self) -> Entries:
+                return self
+
+            def __exit__(self, *exc: object) -> None: ...
+
+            def __iter__(self) -> Entries:
+                return self
+
+            def __next__(self) -> os.DirEntry[str]:
+                if self._fails and len(self._left) == 2 - after:
+                    raise OSError(5, "Input/output error")
+                if not self._left:
+                    raise StopIteration
+                return self._left.pop(0)
+
+        png(tree / "b/deep/deeper/1.png")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", lambda path: Entries(os.fspath(path)))
+            walked = [os.path.join(folder, name) for folder, _, names in os.walk(tree) for name in names]
+            found = [path for path, _ in ImageFolder(tree).samples]
+        assert found == sorted(walked)
+        assert found == [str(tree / f"{name}.png") for name in ("a/1", "a/2", "b/1")]
+
     def test_unreadable_becomes_readable(self, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # chmod leaves the times alone, and the tests may run as root, whom chmod does not stop.
         refused = Probe(UNREADABLE, reason="Permission denied")
