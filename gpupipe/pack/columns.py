@@ -74,8 +74,8 @@ class Carried:
             offsets = np.memmap(os.path.join(self.folder, "offsets"), np.int64, "r")
             for index in indices:
                 values.seek(offsets[index])
-                key, *row = json.loads(values.read(int(offsets[index + 1] - offsets[index])), object_hook=_restored)
-                yield key, [column.value(row[at]) for column, at in self._places]
+                key, *row = json.loads(values.read(int(offsets[index + 1] - offsets[index])))
+                yield key, [column.value(_restored(row[at])) for column, at in self._places]
 
     def sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """i64[N]: about the bytes of the key and the columns of samples."""
@@ -248,7 +248,7 @@ def carry(
             else:
                 row = [kind.add(value, sizes[index]) for kind, value in zip(kinds, row, strict=True)]
                 hashes[index] = xxhash.xxh3_64_intdigest(key_of(key).encode())
-            line = json.dumps([key, *row], default=_encoded).encode()
+            line = json.dumps([key, *map(_encoded, row)]).encode()
             digest.update(line)
             offsets.write(at.to_bytes(_OFFSET, "little"))
             values.write(line)
@@ -299,16 +299,23 @@ def _key(dataset: EncodedImages, index: int) -> str:
     return (folder + slash + stem).encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _encoded(value: Any) -> dict[str, Any]:
-    data = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
-    # This name marks an array among JSON values.
-    return {"\0": [data.dtype.str, list(value.shape), base64.b64encode(data.tobytes()).decode()]}
-
-
-def _restored(value: dict[str, Any]) -> Any:
-    if "\0" not in value:
+def _encoded(value: Any) -> Any:
+    """Return a value for JSON: an array or an object becomes an object with one name, which says what it is."""
+    if isinstance(value, dict):
+        return {"object": value}
+    if not isinstance(value, np.ndarray):
         return value
-    dtype, shape, data = value["\0"]
+    data = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+    return {"array": [data.dtype.str, list(value.shape), base64.b64encode(data.tobytes()).decode()]}
+
+
+def _restored(value: Any) -> Any:
+    """Return the value that :func:`_encoded` was given."""
+    if not isinstance(value, dict):
+        return value
+    if "object" in value:
+        return value["object"]
+    dtype, shape, data = value["array"]
     return np.frombuffer(base64.b64decode(data), dtype).reshape(shape)
 
 

@@ -268,8 +268,6 @@ def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[st
     for some in chunks(task.indices, dataset.file_sizes):
         rows = carried.rows(some.tolist())
         for (index, data, made), (given, values) in zip(_made(job, some), rows, strict=True):
-            if isinstance(made, Kept):
-                kept[made.kind] = kept.get(made.kind, 0) + 1
             format = job.form.made if isinstance(made, bytes) and job.form.made else _format_of(dataset, index)
             refused = made if isinstance(made, Undecodable) else None
             if refused is None and (why := writer.refuses(format)):
@@ -277,6 +275,8 @@ def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[st
             if refused is not None:
                 left_out.append((index, refused.kind, refused.reason))
                 continue
+            if isinstance(made, Kept):
+                kept[made.kind] = kept.get(made.kind, 0) + 1
             label = None if labels is None else int(labels[index])
             new = made if isinstance(made, bytes) else data
             key = writer.key_of(given)

@@ -163,7 +163,7 @@ def write_mds(images: list[bytes], folder: Path) -> tuple[Path, dict[str, Any]]:
 
 def write_manifest(images: list[bytes], folder: Path) -> tuple[Path, dict[str, Any]]:
     lines = []
-    others: list[Any] = [1, "one", {"deep": None}, 2.5]
+    others: list[Any] = [1, "one", {"deep": None, "\0": [1]}, 2.5]
     for i, (image, row) in enumerate(zip(images, rows_of(images), strict=True)):
         (folder / f"{i}.jpg").write_bytes(image)
         del row["image"]
