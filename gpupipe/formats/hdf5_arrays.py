@@ -185,5 +185,6 @@ def _columns(root: Any, path: str, image: str, label: str | None, allow_outside:
     values = label_column(labels, len(images))
     if all(isinstance(value, str) for value in values):
         names = sorted(set(values))
-        return rows, [names.index(value) for value in values], names
+        number = {name: k for k, name in enumerate(names)}
+        return rows, [number[value] for value in values], names
     return rows, values, []

@@ -200,7 +200,6 @@ class _Pages:
         self.size = size
         # The header of the later transaction is in force.
         self.root: int = max(found)[1]
-        self._seen = 0
 
     def bytes_at(self, offset: int, length: int) -> bytes:
         """Read bytes. Raises :class:`ValueError` if the file ends before."""
