@@ -47,19 +47,13 @@ def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
     return exact_name(batch_sampler, "torch.utils.data") == "BatchSampler"
 
 
-def translate_batch_sampler(
-    batch_sampler: Any, n: int | None, begin: Callable[[int, int], None] = lambda seed, epoch: None
-) -> SamplerPlan:
+def translate_batch_sampler(batch_sampler: Any, n: int | None) -> SamplerPlan:
     """Return the order of any batch sampler over a dataset of ``n`` samples. Each epoch iterates over it once, and
-    takes batches as they are needed.
-
-    ``begin`` is called with seed and epoch before each iteration.
-    """
+    takes batches as they are needed."""
     if not hasattr(batch_sampler, "__iter__") and not hasattr(batch_sampler, "__getitem__"):
         raise ConfigError(f"batch_sampler={shown(batch_sampler)} must give lists of indices")
 
     def order(seed: int, epoch: int) -> Order:
-        begin(seed, epoch)
         return Streamed((_integers(batch_sampler, batch) for batch in batch_sampler), n, batched=True)
 
     return SamplerPlan(type(batch_sampler).__name__, None, order, owner=_owner(batch_sampler))

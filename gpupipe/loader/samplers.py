@@ -31,16 +31,16 @@ class OwnSampler:
     _position: Position
     for_batches = False
     has_warned = False
-    _begun: tuple[int, int] | None = None
-    """Seed and epoch of the gpupipe loader that iterates over ``loader.batch_sampler``."""
+    _begun: tuple[Position, int] | None = None
+    """Position and epoch of the gpupipe loader that iterates over ``loader.batch_sampler``."""
     _passes = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._position.set_epoch(epoch)
 
-    def begin(self, seed: int, epoch: int) -> None:
-        """Note that a gpupipe loader begins an epoch, and may iterate over this sampler through a wrapper."""
-        self._begun, self._passes = (seed, epoch), 0
+    def begin(self, position: Position) -> None:
+        """Note that a gpupipe loader begins its next epoch, and may iterate over this sampler through a wrapper."""
+        self._begun, self._passes = (position, position.next_epoch), 0
 
     @property
     def _batching(self) -> Batching:
@@ -75,9 +75,10 @@ class OwnSampler:
 
     def _indices(self, later: int) -> Iterator[int]:
         """Yield the indices of the next epoch, or of a later one."""
-        seed, epoch = (self._position.seed, self._position.next_epoch) if self._begun is None else self._begun
+        position, epoch = self._begun or (self._position, self._position.next_epoch)
         batching = self._batching
-        order = batching.order(seed, epoch + later)
+        # The seed is drawn only now, where torch's sampler draws its own: a wrapper may have drawn numbers before.
+        order = batching.order(position.seed, epoch + later)
         batches, step = batching.batches(order), 0
         while batches.has(step):
             yield from order.at(batches.take(step)[0])[0].tolist()

@@ -191,15 +191,21 @@ class Position:
             return self.batching.order(self.seed, self.next_epoch)
         own_batches = self.batching.given is not None
         if own_batches:
-            order = self.batching.order(0, self.next_epoch)
+            order = self._given()
         if self.drawn is None:
             self.drawn = self.seed
         else:
             # The number that torch's loader draws for its workers in every epoch.
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
-        if self._workers or not own_batches:
-            order = self.batching.order(self.drawn, self.next_epoch)
-        return order
+        if not own_batches:
+            return self.batching.order(self.drawn, self.next_epoch)
+        return self._given() if self._workers else order
+
+    def _given(self) -> Order:
+        """Iterate over a batch sampler of user code. It may be built from the loader's own, which asks for the seed."""
+        if self.batching.within is not None:
+            self.batching.within.begin(self)
+        return self.batching.order(0, self.next_epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next, at its first sample. Changes nothing if that epoch comes next anyway."""
