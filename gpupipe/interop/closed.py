@@ -137,8 +137,9 @@ class Outside:
         if isinstance(part, (staticmethod, classmethod)):
             part = part.__func__
         if isinstance(part, property):
-            part = part.fget
-        if isinstance(part, FunctionType):
+            for function in (part.fget, part.fset, part.fdel):
+                self._of_class(name, function)
+        elif isinstance(part, FunctionType):
             self.constants.append(part)
             if name not in ("__init__", "__repr__", "__str__"):  # they run earlier or make texts
                 self.function(part)
@@ -304,6 +305,8 @@ _STORES = ("STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR")
 _CHANGES = {"add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft",
             "remove", "reverse", "setdefault", "sort", "update"}  # fmt: skip
 """Methods of lists, sets and dictionaries that change them."""
+_LOOKS = ("__contains__", "__getitem__", "count", "get", "index", "item", "take")
+"""Methods of tables that only look something up."""
 
 
 class _Reached(Outside):
@@ -327,8 +330,8 @@ class _Reached(Outside):
 def check_pure(function: Any) -> None:
     """Raise :class:`NotClosed` with the reason if a function draws random numbers or changes what it holds, or may do
     so."""
-    # The second case is a bound method of a table, such as the get() of a dictionary.
-    if function is int or (isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)):
+    is_of_table = isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)
+    if function is int or (is_of_table and function.__name__ in _LOOKS):
         return
     found = _Reached()
     if isinstance(function, (FunctionType, MethodType, BuiltinFunctionType, functools.partial)):

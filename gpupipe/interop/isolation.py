@@ -23,7 +23,7 @@ from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
 from .marks import kept
-from .reach import own_generator, variables_reached
+from .reach import owner_of, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
@@ -74,8 +74,8 @@ class Copy:
     def copied(self, value: Any) -> Any:
         if isinstance(value, FunctionType):
             return self._function(value)
-        if (generator := own_generator(value)) is not None:
-            return getattr(self.copied(generator), value.__name__)
+        if (owner := owner_of(value)) is not None:
+            return getattr(self.copied(owner), value.__name__)
         if isinstance(value, _SHARED) or _is_shared(type(value)):
             return value
         if id(value) not in self._memo:
@@ -166,7 +166,7 @@ class Copy:
 def _is_constant(value: Any, above: tuple[Any, ...] = ()) -> bool:
     """Tell whether a value does not change when it is used. A function may enclose variables that do."""
     if not isinstance(value, FunctionType):
-        return isinstance(value, _SHARED) and own_generator(value) is None
+        return isinstance(value, _SHARED) and owner_of(value) is None
     return value in above or all(_is_constant(part, (*above, value)) for part in kept(value))
 
 
@@ -212,11 +212,11 @@ def _array(value: np.ndarray[Any, Any]) -> Any:
 
 
 def _is_plain(values: Any) -> bool:
-    """Tell whether all values are numbers and texts, or tuples of these. Runs at C's speed."""
+    """Tell whether all values are numbers and texts, or tuples of these in any depth. Runs at C's speed."""
     kinds = set(map(type, values))
-    if tuple in kinds:
-        kinds |= set(map(type, chain.from_iterable(v for v in values if type(v) is tuple)))
-    return all(kind is tuple or issubclass(kind, _SHARED) for kind in kinds)
+    if not all(kind is tuple or issubclass(kind, _SHARED) for kind in kinds):
+        return False
+    return tuple not in kinds or _is_plain([*chain.from_iterable(v for v in values if type(v) is tuple)])
 
 
 class Surroundings:

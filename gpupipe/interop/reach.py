@@ -34,11 +34,13 @@ _GLOBAL = tuple(getattr(function, "__self__", None) for function in (random.rand
 """Generators behind the functions of ``random`` and ``numpy.random``."""
 
 
-def own_generator(method: Any) -> Any:
-    """Return the random generator of a method such as ``random.Random(0).random``, which is a function in C; ``None``
-    for anything else, and for the generators of ``random`` and ``numpy.random`` themselves."""
+def owner_of(method: Any) -> Any:
+    """Return the object of a method in C that may change: a random generator, as for ``random.Random(0).random``, or a
+    list, dictionary or set, as for ``table.get``. Return ``None`` for anything else, and for the generators of
+    ``random`` and ``numpy.random`` themselves."""
     owner = method.__self__ if isinstance(method, BuiltinFunctionType) else None
-    return owner if isinstance(owner, GENERATORS) and not any(owner is one for one in _GLOBAL) else None
+    may_change = isinstance(owner, (*GENERATORS, list, dict, set)) and not any(owner is one for one in _GLOBAL)
+    return owner if may_change else None
 
 
 def reached(ds: Any) -> Iterator[CodeType]:
@@ -55,7 +57,7 @@ def variables_reached(of: Any) -> Iterator[tuple[dict[str, Any], str]]:
         names = {name for code in codes_of(function.__code__) for name in global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
-            if not isinstance(value, _NO_VARIABLES) or own_generator(value) is not None:
+            if not isinstance(value, _NO_VARIABLES) or owner_of(value) is not None:
                 yield function.__globals__, name
 
 
@@ -75,7 +77,8 @@ def transforms_outside(ds: Any) -> Iterator[Any]:
 def _functions(value: Any) -> Iterator[FunctionType]:
     """Iterate over the functions of a function or an object, and of objects of the script's classes that it holds, such
     as the dataset that a wrapper reads."""
-    seen: set[int] = set()
+    # Not by their code, which the functions of one decorator share although each encloses another function.
+    seen: set[FunctionType] = set()
     for one in _objects(value, 0, set()):
         cls = type(one)
         todo: list[Any] = [one, *(getattr(cls, name, None) for name in ("__getitem__", "__call__", "forward"))]
@@ -83,12 +86,13 @@ def _functions(value: Any) -> Iterator[FunctionType]:
         while todo:
             function = todo.pop()
             function = function.__func__ if isinstance(function, (MethodType, staticmethod, classmethod)) else function
-            function = function.fget if isinstance(function, property) else function
-            if not isinstance(function, FunctionType) or id(function.__code__) in seen:
+            if isinstance(function, property):
+                todo += [function.fget, function.fset, function.fdel]
+            if not isinstance(function, FunctionType) or function in seen:
                 continue
             if is_installed(function.__code__.co_filename):
                 continue
-            seen.add(id(function.__code__))
+            seen.add(function)
             yield function
             todo += [cell.cell_contents for cell in function.__closure__ or () if is_full(cell)]
             for part in codes_of(function.__code__):

@@ -7,6 +7,7 @@ import random
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import zip_longest
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
 from .code import is_installed
 from .marks import held, is_transform, kept
-from .reach import GENERATORS, own_generator, transforms_outside
+from .reach import GENERATORS, owner_of, transforms_outside
 from .replaced import replaced
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
@@ -53,8 +54,9 @@ class Snapshot:
 
     def differs(self, dataset: Any) -> bool:
         """Tell whether anything has been replaced or changed."""
-        now = _everything(dataset)
-        return any(not _same(a, b) for a, b in zip(self._parts, now, strict=False)) or next(now, None) is not None
+        # What is left of the longer one meets an object that equals no part.
+        pairs = zip_longest(self._parts, _everything(dataset), fillvalue=object())
+        return any(not _same(a, b) for a, b in pairs)
 
 
 def _everything(dataset: Any) -> Iterator[Any]:
@@ -100,7 +102,7 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         for part in held(value):
             yield part
-            if is_transform(part) or isinstance(part, _CHANGING) or own_generator(part) is not None or _keeps(part):
+            if is_transform(part) or isinstance(part, _CHANGING) or owner_of(part) is not None or _keeps(part):
                 yield from _inside([("", part)], value, depth, above)
             elif isinstance(part, Iterator) and not _notes(part):
                 yield object()  # differs from all others: what an iterator is about to give cannot be seen
@@ -109,8 +111,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         yield value
         yield from _inside([("", value.__self__)], value, depth, above)
         yield _reached(value)
-    elif (generator := own_generator(value)) is not None:
-        yield from _inside([("", generator)], value, depth, above)
+    elif (owner := owner_of(value)) is not None:
+        yield from _inside([(value.__name__, owner)], value, depth, above)
     elif (leaf := _leaf(value)) is not None:
         yield from leaf
     elif isinstance(value, (list, tuple)):
@@ -205,5 +207,8 @@ def _same(a: Any, b: Any) -> bool:
         # array_equal() would call the elements' own __eq__.
         if a.dtype == b.dtype == object:
             return a.shape == b.shape and _same(a.tolist(), b.tolist())
-        return a.shape == b.shape and a.dtype == b.dtype and bool(np.array_equal(a, b))
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        # NaN differs from itself, and its bytes do not. Of objects, an array's bytes are only addresses.
+        return bool(np.array_equal(a, b)) if a.dtype.hasobject else a.tobytes() == b.tobytes()
     return isinstance(a, (int, float, complex, str, bytes)) and a == b

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -196,9 +196,14 @@ def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
         return _all_same(one, other, depth + 1)
     if isinstance(one, MethodType):
         return one.__func__ is other.__func__ and _is_same(one.__self__, other.__self__, depth + 1)
+    if isinstance(one, partial):
+        parts, of_other = ([x.func, x.args, x.keywords] for x in (one, other))
+        return _all_same(parts, of_other, depth + 1)
     own, others = (x if isinstance(x, dict) else getattr(x, "__dict__", None) for x in (one, other))
-    # A tensor's values are not among its attributes.
-    if own is None or others is None or [*own] != [*others] or isinstance(one, torch.Tensor):
+    if own is None or others is None or [*own] != [*others]:
+        return False
+    # What pickles itself in a way of its own, such as a tensor or a random generator, holds more than its attributes.
+    if any(getattr(type(one), name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__")):
         return False
     return _all_same([*own.values()], [*others.values()], depth + 1)
 

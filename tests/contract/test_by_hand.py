@@ -237,6 +237,20 @@ class TestTracesOfTrials:
             assert close(list(loader), list(TorchLoader(other, BATCH)))
             assert dataset.log == other.log and dataset.count == N
 
+    def test_lists_deep_in_long_lists(self, numbered: Path) -> None:
+        class Notes(Photos):
+            def __init__(self, root: Path):
+                super().__init__(root)
+                self.notes = [(i, (i, [])) for i in range(2000)]
+
+            def __getitem__(self, i: int) -> Any:
+                self.notes[i][1][1].append(i)
+                return super().__getitem__(i)
+
+        dataset = Notes(numbered)
+        with DataLoader(dataset, BATCH, device="cpu"):
+            assert not any(noted for _, (_, noted) in dataset.notes)
+
     def test_images_that_a_script_keeps_open(self, numbered: Path) -> None:
         class Open(Photos):
             def __init__(self, root: Path):
@@ -273,6 +287,40 @@ class TestRefused:
 
         assert "sets the state of a random generator" in refused(Repeats(numbered, TRAIN))
         batches(Repeats(numbered, EVAL), "dali")  # which draws nothing
+
+    def test_seeds_in_a_method_that_is_decorated_like_another(self, numbered: Path) -> None:
+        def logged(method: Any) -> Any:
+            return lambda *given: method(*given)
+
+        class Repeats(Photos):
+            @logged
+            def __getitem__(self, i: int) -> Any:
+                return self.transform(self.load(i)), i
+
+            @logged
+            def load(self, i: int) -> Any:
+                if i == RARE:
+                    torch.manual_seed(i)
+                return self.opened(i)
+
+        assert "sets the state of a random generator" in refused(Repeats(numbered, TRAIN))
+
+    def test_seeds_in_a_setter(self, numbered: Path) -> None:
+        class Repeats(Photos):
+            @property
+            def last(self) -> int:
+                return 0
+
+            @last.setter
+            def last(self, i: int) -> None:
+                if i == RARE:
+                    torch.manual_seed(i)
+
+            def __getitem__(self, i: int) -> Any:
+                self.last = i
+                return super().__getitem__(i)
+
+        assert "sets the state of a random generator" in refused(Repeats(numbered, TRAIN))
 
     def test_two_views_with_one_seed(self, numbered: Path) -> None:
         def draw(state: Any = None) -> Any:

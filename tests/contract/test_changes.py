@@ -79,6 +79,31 @@ def test_a_global_that_other_processes_would_import_anew(
     assert ["changed-global" in str(warning.message) for warning in found] == [True] * (context == "spawn")
 
 
+class _MayHaveNone(_UsesAGlobal):
+    of_the_class: Any = pipeline()
+
+    def __init__(self, paths: list[str], where: str):
+        super().__init__(paths)
+        self.where = where
+        self.with_it = pipeline()
+
+    def __getitem__(self, i: int) -> Any:
+        image = Image.open(self.paths[i]).convert("RGB")
+        found = {"global": OUTSIDE, "class": self.of_the_class, "attribute": getattr(self, "with_it", None)}[self.where]
+        return (found or tvt.functional.pil_to_tensor)(image.resize((20, 20))), i
+
+
+@pytest.mark.parametrize("where", ["global", "class", "attribute"])
+def test_a_transform_taken_away(where: str, make: Any, numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = _MayHaveNone(sorted(map(str, numbered.rglob("*.jpg"))), where)
+    loader = make(dataset, engine="auto")
+    assert batches(loader, 0)[0][0].shape[2:] == (16, 16)
+    monkeypatch.setitem(globals(), "OUTSIDE", None)
+    monkeypatch.setattr(_MayHaveNone, "of_the_class", None)
+    del dataset.with_it
+    assert batches(loader, 1)[0][0].shape[2:] == (20, 20)
+
+
 def test_a_number_within_a_transform(make: Any, numbered: Path) -> None:
     """Curricula do this: the same objects, other strengths."""
     loader = make()
@@ -126,6 +151,29 @@ def test_nothing_changed_keeps_the_engine(make: Any) -> None:
     assert loader._session.running.engine is engine
 
 
+NAN = {
+    "number": np.array([1.0, np.nan]),
+    "complex": np.array([1j * np.nan]),
+    "time": np.array(["NaT"], "M8[s]"),
+    "fields": np.array([(1, np.nan)], [("a", "i4"), ("b", "f4")]),
+    "object": np.array([np.nan, None]),
+    "text": np.array(["nan"]),
+}
+
+
+@pytest.mark.parametrize("kind", NAN)
+def test_an_array_with_nan_is_compared_by_its_values(kind: str, make: Any) -> None:
+    loader = make()
+    loader.dataset.kept = NAN[kind].copy()
+    list(loader)
+    translated = loader._session._seen
+    list(loader)
+    assert loader._session._seen is translated
+    loader.dataset.kept[-1] = np.zeros(1, loader.dataset.kept.dtype)[0]
+    list(loader)
+    assert loader._session._seen is not translated
+
+
 def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path) -> None:
     loader = DataLoader(tv.ImageFolder(str(numbered), pipeline()), BATCH, device="cpu")
     list(loader)
@@ -136,20 +184,25 @@ def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path) -> None:
     assert loader.state_dict()["epoch"] == 2
 
 
+class Repeat:
+    def __init__(self, inner: Any):
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __iter__(self) -> Any:
+        while True:
+            yield from iter(self.inner)
+
+
+class AtOnce(Repeat):
+    def __iter__(self) -> Any:
+        return iter(list(self.inner))
+
+
 def test_batches_put_in_its_place_by_a_subclass(make: Any) -> None:
     """timm, YOLO and others repeat a sampler without end so that workers live on."""
-
-    class Repeat:
-        def __init__(self, inner: Any):
-            self.inner = inner
-
-        def __len__(self) -> int:
-            return len(self.inner)
-
-        def __iter__(self) -> Any:
-            while True:
-                yield from iter(self.inner)
-
     one = make(shuffle=True)
     object.__setattr__(one, "batch_sampler", Repeat(one.batch_sampler))
     endless = iter(one)
@@ -158,6 +211,20 @@ def test_batches_put_in_its_place_by_a_subclass(make: Any) -> None:
     for epoch in range(3):
         assert sorted(i for batch in got[5 * epoch : 5 * epoch + 5] for i in batch) == list(range(N))
     assert got[:5] != got[5:10]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [Repeat, AtOnce])
+def test_batches_put_in_its_place_follow_the_seed(kind: Any, workers: int, drawn: bool, make: Any) -> None:
+    def first(seed: int, instead: Any) -> list[int]:
+        torch.manual_seed(seed)
+        with make(shuffle=True, seed=None if drawn else seed, num_workers=workers) as loader:
+            object.__setattr__(loader, "batch_sampler", instead(loader.batch_sampler))
+            return seen(next(iter(loader)))
+
+    assert first(1, kind) != first(2, kind)
+    assert first(1, kind) == first(1, lambda own: own)
 
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])

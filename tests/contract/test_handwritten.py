@@ -13,6 +13,7 @@ from support import BATCH, SEED, same
 from torchvision import datasets as tv, transforms as tvt
 
 from gpupipe import DataLoader
+from gpupipe.interop.closed import NotClosed, outside
 
 ENGINES = ("torch", "dali")
 CHANCE = 0.5
@@ -118,6 +119,25 @@ def test_another_value_in_the_module(function: Any, numbered: Path, monkeypatch:
     monkeypatch.setitem(globals(), "CHANCE", 1.0)
     after = batches(loader, 1)
     assert "if u0" not in repr(loader) and not same(before, after)
+
+
+class Noted:
+    @property
+    def last(self) -> float:
+        return 0
+
+    @last.setter
+    def last(self, value: float) -> None:
+        print(value)
+
+    def __call__(self, image: Any) -> Any:
+        self.last = 1
+        return ImageOps.invert(image)
+
+
+def test_what_a_setter_reaches_counts() -> None:
+    with pytest.raises(NotClosed, match="it uses print"):
+        outside(Noted())
 
 
 def test_another_method(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:

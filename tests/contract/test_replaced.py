@@ -117,6 +117,7 @@ class Counts:
 
 
 _own = np.random.default_rng(0)
+_left = dict.fromkeys(range(100), 0)
 IMPURE = {
     "random": lambda y: (y + 1) % 4 if random.random() < 0.05 else y,
     "gauss": lambda y: int(y + random.gauss(0, 0.01)),
@@ -124,6 +125,9 @@ IMPURE = {
     "torch": lambda y: int(torch.rand(1) * 4),
     "own": lambda y: int(_own.integers(4)),
     "counts": Counts(),
+    "pops": _left.pop,
+    "sets": _left.setdefault,
+    "appends": [0].append,
 }
 
 
@@ -134,6 +138,7 @@ def test_labels_that_are_drawn_are_not_put_in_a_table(which: str, numbered: Path
         found = translate_dataset(tv.ImageFolder(str(numbered), EVAL, target_transform=function))
         assert found.labels is None and found.runs_user_code
     assert not isinstance(function, Counts) or function.calls == 0, "a trace of trials"
+    assert len(_left) == 100, "a trace of trials"
 
 
 @pytest.mark.parametrize("engine", ["dali", "torch"])
@@ -156,6 +161,15 @@ def test_what_is_plainly_a_table_is_one(function: Any, numbered: Path) -> None:
     subset.samples = [(path, y) for path, y in subset.samples if y in kept]
     labels = translate_dataset(subset).labels
     assert labels is not None and labels.tolist() == [function(y) for _, y in subset.samples]
+
+
+def test_a_table_that_the_script_changes(numbered: Path) -> None:
+    table = dict.fromkeys(range(100), 0)
+    dataset = tv.ImageFolder(str(numbered), EVAL, target_transform=table.get)
+    with DataLoader(dataset, BATCH, device="cpu", engine="torch") as loader:
+        list(loader)
+        table[3] = 7
+        assert [int(y) for _, ys in loader for y in ys].count(7) == dataset.targets.count(3) > 0
 
 
 def test_a_setting_that_functions_read_and_the_script_changes(numbered: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ import gpupipe
 from gpupipe import FallbackWarning, datasets, from_torch, transforms as T
 from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.interop import is_batch_sampler_of_torch, translate_dataset, translate_sampler, translate_transform
+from gpupipe.interop.user_functions import are_alike
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.order import Streamed
 
@@ -416,6 +418,28 @@ def test_functions_that_look_equal_are_not_taken_for_one(photos: Path) -> None:
         translate_dataset(data.ConcatDataset([data.Subset(folder(times(n)), [0]) for n in (2, 3)]))
     same = times(2)
     assert translate_dataset(data.ConcatDataset([folder(same), folder(same)])).kind == "files"
+
+
+def _with_a_factor(n: int) -> Any:
+    return lambda image: image * n
+
+
+def _with_a_generator(n: int) -> Any:
+    own = random.Random(n)
+    return lambda image: image + 0 * len(repr(own))
+
+
+def _with_a_part(n: int) -> Any:
+    multiply = functools.partial(torch.mul, other=n)
+    return lambda image: multiply(image)
+
+
+@pytest.mark.parametrize("make", [_with_a_factor, _with_a_generator, _with_a_part])
+def test_functions_are_alike_if_they_hold_the_same(make: Any) -> None:
+    one, other, third = (translate_transform(v1.Compose([v1.ToTensor(), make(n)])) for n in (2, 2, 3))
+    assert not are_alike(one, third)
+    # Each of two generators goes on by itself.
+    assert are_alike(one, other) == (make is not _with_a_generator)
 
 
 def cifar() -> Any:
