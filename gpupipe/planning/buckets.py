@@ -269,4 +269,4 @@ class BucketBatches:
                 "global batches; keep the samples in a global batch, also on another number of ranks "
                 "(global_batch_size= or max_tokens=), or start a new epoch with set_epoch()"
             )
-        return replace(self, begin=self.begin + steps)
+        return replace(self, begin=steps)

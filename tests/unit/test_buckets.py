@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import native_session
 from torchvision.transforms import functional as F
 
-from gpupipe import DataLoader, Shard, collate, samplers, transforms as T
+from gpupipe import DataLoader, SampleError, Shard, collate, samplers, transforms as T
 from gpupipe.datasets import Arrays, Columns, ImageFolder
 from gpupipe.errors import ConfigError, PipelineError, StateError
 from gpupipe.planning.buckets import laid_out
@@ -159,6 +161,44 @@ def test_another_number_of_ranks_resumes_by_global_batches() -> None:
     broken.load_state_dict({**state, "delivered": 13})
     with pytest.raises(StateError, match="13 samples into an epoch, where no batch of these buckets ends"):
         next(iter(broken))
+
+
+SAMPLERS = {
+    "aspect ratios": samplers.AspectRatioBuckets(SHAPES, sizes=SIZES),
+    "shapes in turn": samplers.RandomShapes([(16, 16), (32, 32)]),
+    "lengths": samplers.TokenBuckets(np.arange(N) % 50 + 1, 200, buckets=4),
+}
+
+
+@pytest.fixture(params=SAMPLERS)
+def sampled(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Arguments of :func:`loader`."""
+    own = request.param == "lengths"
+    size = {} if own else {"batch_size": 8}
+    return {"sampler": SAMPLERS[request.param], "transform": T.ToTensor() if own else None, **size}
+
+
+def test_the_rest_of_an_epoch_counts_from_its_beginning(sampled: dict[str, Any]) -> None:
+    batching = native_session(loader(**sampled)).batching
+    batches = batching.countable(batching.order(3, 0))
+    ends = [batches.delivered(step) for step in range(len(batches))]
+    for later in ends[5:]:
+        rest = batches.rest(ends[2]).rest(later)
+        assert rest == batches.rest(later) and rest.delivered(0) == later  # type: ignore[attr-defined]
+    assert batches.rest(ends[4]).rest(0) == batches
+
+
+def test_a_resumed_epoch_goes_on_after_another_iterator_took_its_engine(sampled: dict[str, Any]) -> None:
+    whole = [valid(plan) for plan, _ in loader(**sampled)]
+    one, two = loader(**sampled), loader(**sampled)
+    it = iter(one)
+    for _ in range(3):
+        next(it)
+    two.load_state_dict(one.state_dict())
+    it = iter(two)
+    found = [valid(next(it)[0]) for _ in range(2)]
+    next(iter(two))
+    assert found + [valid(plan) for plan, _ in it] == whole[3:]
 
 
 # ---- shapes in turn
@@ -320,6 +360,42 @@ def test_a_budget_resumes_at_every_step(photos: Path, engine: Any) -> None:
             assert len(rest) == len(batches) - step
             for (found, labels), (want, classes) in zip(rest, batches[step:], strict=True):
                 assert all(torch.equal(found[name], want[name]) for name in want) and torch.equal(labels, classes)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_epoch_goes_on_after_two_errors(photos: Path, tmp_path: Path, resumed: bool) -> None:
+    by_shape = samplers.AspectRatioBuckets(SHAPES, sizes=SIZES[:40])
+
+    def made(root: Path, **options: Any) -> DataLoader:
+        dataset = ImageFolder(root, transform=[T.ResizeToBucket(), T.ToTensor()])
+        dataset = Columns(dataset, {"number": range(40)})
+        given: dict[str, Any] = {"sampler": by_shape, "seed": 0, "device": "cpu", **options}
+        return DataLoader(dataset, batch_size=4, engine="torch", **given)
+
+    with made(photos) as good:
+        whole = [numbers.tolist() for *_, numbers in good]
+    root = Path(shutil.copytree(photos, tmp_path / "damaged"))
+    names = sorted(root.rglob("*.png"))
+    for number in whole[4][0], whole[6][1]:
+        names[number].write_bytes(names[number].read_bytes()[:-200])
+    found: list[Any] = []
+    with made(root, on_error="raise") as one, made(root, on_error="raise") as two:
+        it = iter(one)
+        if resumed:
+            found = [next(it)[2].tolist() for _ in range(2)]
+            two.load_state_dict(one.state_dict())
+            it = iter(two)
+        while True:
+            try:
+                found.append(next(it)[2].tolist())
+            except SampleError as e:
+                found.append([sample.index for sample in e.samples])
+                if len(found) == 5:
+                    # Takes the engine.
+                    next(iter(two if resumed else one))
+            except StopIteration:
+                break
+    assert found == [*whole[:4], whole[4][:1], whole[5], whole[6][1:2], *whole[7:]]
 
 
 # ---- errors
