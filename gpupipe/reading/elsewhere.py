@@ -334,7 +334,8 @@ class Decoders(ABC):
 
     def _failed(self, one: _Decoder, error: BaseException) -> None:
         one.ready = False
-        one.pause_until = time.monotonic() + min(0.25 * 2**one.failures, _LONGEST_PAUSE)
+        # Python cannot multiply a float by 2**1024; far fewer doublings reach the longest pause.
+        one.pause_until = time.monotonic() + min(0.25 * 2 ** min(one.failures, 64), _LONGEST_PAUSE)
         one.failures += 1
         if not self._closed:
             text = str(error).strip().splitlines() or [""]

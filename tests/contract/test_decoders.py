@@ -288,6 +288,17 @@ def test_without_any_decoder(decoders: Callable[..., Threads], numbered: Path, c
     made.close()
 
 
+def test_a_decoder_that_fails_for_days_is_still_started_again(decoders: Callable[..., Threads]) -> None:
+    made = decoders(1)
+    (one,) = made._decoders
+    for failures in range(1100):
+        made._failed(one, OSError("no machine"))
+        pause = one.pause_until - time.monotonic()
+        assert one.failures == failures + 1 and 0 < pause <= 30 and (failures < 7 or pause > 29)
+    one.pause_until = 0.0
+    assert made.wait(30) == 1
+
+
 def test_other_versions_are_not_used(decoders: Callable[..., Threads], numbered: Path, caplog: Any) -> None:
     made = Threads()
     made.hello = Hello("gpupipe 0.0.1, Pillow 1.0", "old-machine")
