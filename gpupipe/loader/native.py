@@ -387,7 +387,7 @@ class NativeSession(Session):
         setup = resolved.setup
         cache = [] if setup.cache is None else [setup.cache.remark()]
         decoders = [] if setup.decoders is None else [setup.decoders.remark()]
-        scaled = [remark(setup.dataset, setup.pipeline)] if setup.scaled else []
+        scaled = [remark(setup.dataset, setup.pipeline, self.batching.some_shaped())] if setup.scaled else []
         happened = self._happened if engine is None else engine.remarks()
         return resolved.config.remarks(setup) + happened + cache + decoders + scaled + self._unpacking()
 

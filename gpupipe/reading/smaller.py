@@ -9,7 +9,7 @@ most :data:`PROMISE`. Engines get the finished pixels, so they agree bit by bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ from .decoder import Part, Wanted
 from .windows import window_of
 
 U8 = npt.NDArray[np.uint8]
+Shaped = tuple[npt.NDArray[np.int64], tuple[int, int] | None]
+"""Samples i64[B] of a batch, and the (height, width) that their order gives them, if it does."""
 
 MARGIN = 2
 """Minimum number of decoded pixels, along each side, per pixel of the resize's output."""
@@ -95,19 +97,27 @@ class Smaller:
         return window.resize(size, Image.Resampling[resize.interpolation.upper()], box)
 
 
-def remark(dataset: Dataset, pipeline: Compose) -> str:
-    """Describe how many of some sampled images are reduced, or why none is, for ``repr`` and the report."""
+def remark(dataset: Dataset, pipeline: Compose, batches: Iterable[Shaped] | None = None) -> str:
+    """Describe how many of some sampled images are reduced, or why none is, for ``repr`` and the report.
+
+    Args:
+        batches: the batches to look at, if they have shapes; by default, images from all over the dataset.
+    """
     scaled, sizes = Smaller.of(dataset, pipeline), dataset.sizes
     if scaled is None or sizes is None:
         return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
-    some = np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64))
-    # Bad samples have no size.
-    some = some[sizes[some].min(axis=1) > 0]
-    plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
-    ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes)
-    factors = scaled.factors(plan.with_sizes(sizes[some], ops))
+    if batches is None:
+        batches = [(np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64)), None)]
+    found = [np.ones(0, np.uint8)]
+    for some, shape in batches:
+        # Bad samples have no size.
+        some = some[sizes[some].min(axis=1) > 0]
+        plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
+        ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes, batch_shape=shape)
+        found.append(scaled.factors(plan.with_sizes(sizes[some], ops)))
+    factors = np.concatenate(found)
     each = ", ".join(f"{n:,} at 1/{f}" for f in reversed(FACTORS) if (n := int((factors == f).sum())))
-    return f"scaled: decoded smaller, of {len(some):,} sampled images: {each or 'none'}"
+    return f"scaled: decoded smaller, of {len(factors):,} sampled images: {each or 'none'}"
 
 
 def why_not(dataset: Dataset, pipeline: Compose) -> str:

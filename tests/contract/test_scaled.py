@@ -17,7 +17,7 @@ from PIL import Image
 from support import EVAL, SEED, Case, Encoded, native_session, pictures, setup_of, spoil_second_batch, write_tars
 from torch import Tensor
 
-from gpupipe import DataLoader, SampleError, engines, transforms as T
+from gpupipe import DataLoader, SampleError, engines, samplers, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.limits import Limits
@@ -329,6 +329,23 @@ def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Pa
         assert able == kind
         setup = setup_of(dataset, scaled=True)
         assert feed_of(setup, ACCEPTS, lambda coding: True).handed == kind
+
+
+@pytest.mark.parametrize(
+    "sampler", [samplers.AspectRatioBuckets([(12, 20), (20, 12)]), samplers.RandomShapes([(12, 12), (16, 20)])], ids=str
+)
+def test_it_is_told_for_batches_with_shapes(folders: dict[str, Path], sampler: Any) -> None:
+    dataset = ImageFolder(folders["plain"], [T.ResizeToBucket(), T.PILToTensor()])
+    with DataLoader(dataset, 5, sampler=sampler, seed=0, engine="torch", device="cpu", scaled=True) as loader:
+        scaled = Smaller.of(dataset, dataset.transform)
+        assert scaled is not None and len(loader) <= 16
+        factors = np.concatenate([scaled.factors(loader.plan_at(0, step)) for step in range(len(loader))])
+        told = f"of {len(dataset)} sampled images: "
+        for factor in (2, 4, 8):
+            told += f"{(factors == factor).sum()} at 1/{factor}, " if (factors == factor).any() else ""
+        assert " at 1/" in told and told[:-2] in repr(loader)
+    with DataLoader(dataset, 50, sampler=sampler, drop_last=True, device="cpu", scaled=True) as none:
+        assert len(none) == 0 and "of 0 sampled images: none" in repr(none)
 
 
 def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
