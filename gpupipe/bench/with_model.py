@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,16 @@ def open_model(text: str) -> nn.Module:
             raise ConfigError(f"--model {text}: torchvision has no such model, as resnet18 is; or name module:function")
         return _called(function, text)
     name, _, attribute = text.rpartition(":")
+    folder = str(Path(name).resolve().parent if name.endswith(".py") else Path.cwd())
+    sys.path.insert(0, folder)
     try:
-        sys.path.insert(0, str(Path(name).resolve().parent) if name.endswith(".py") else str(Path.cwd()))
         module = importlib.import_module(Path(name).stem if name.endswith(".py") else name)
     except Exception as e:  # raised by user code, too
         raise ConfigError(f"--model {text}: {type(e).__name__}: {e}") from e
     finally:
-        del sys.path[0]
+        # The module may have changed the path itself.
+        with suppress(ValueError):
+            sys.path.remove(folder)
     function = getattr(module, attribute, None)
     if not callable(function):
         raise ConfigError(f"--model {text}: {name} has no function {attribute!r}")

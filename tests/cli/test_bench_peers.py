@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,17 @@ def test_models_of_torchvision() -> None:
     assert isinstance(open_model("mobilenet_v3_small"), nn.Module)
     with pytest.raises(ConfigError, match="has no such model, as resnet18 is"):
         open_model("resnet19")
+
+
+@pytest.mark.parametrize("change", ["insert(0, '/of the module')", "pop(0)", "clear()"])
+def test_a_module_of_a_model_may_change_the_path(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    made = tmp_path / f"path_{change[:3]}.py"
+    made.write_text(f"import sys\nfrom torch import nn\nsys.path.{change}\ndef net(): return nn.Identity()\n")
+    before = list(sys.path)
+    assert isinstance(open_model(f"{made}:net"), nn.Module)
+    kept = {"ins": ["/of the module", *before], "pop": before, "cle": []}
+    assert sys.path == kept[change[:3]]
 
 
 def test_a_step_trains_with_classes_shares_and_dicts() -> None:
