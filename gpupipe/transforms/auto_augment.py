@@ -22,7 +22,7 @@ from .ops import Mix, Op
 from .ops.op import F64
 from .quantiles import dirichlet
 from .transform import Images, Ops, Transform
-from .warp import MODES
+from .warp import check_mode
 
 __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]
 
@@ -72,11 +72,8 @@ class _Policy(Transform):
         self, space: Space, bins: int, draw: Draw, images: Images, interpolation: str, fill: Color | None
     ) -> Ops:
         # Only operations that move pixels interpolate.
-        if interpolation not in MODES[images.kind] and any(name in space for name in GEOMETRIC):
-            what = "PIL images" if images.kind == "pil" else "tensors"
-            raise self.refuse(
-                f"{what} cannot be rotated with {interpolation!r}; use one of {', '.join(MODES[images.kind])}"
-            )
+        if any(name in space for name in GEOMETRIC):
+            check_mode(self, interpolation, images)
         return layer(space, bins, draw, images, interpolation, fill)
 
 

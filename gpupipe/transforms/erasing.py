@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Color, Converted, Probability, Range, frozen, items
+from .fields import Color, Converted, Probability, Range, frozen, is_integer, items
 from .numbers import below, seeds
 from .ops import Erase
 from .ops.op import F64, I64, Mask
@@ -47,9 +47,9 @@ def _value(value: Any, what: str) -> str | Color:
 
 def _count(value: int | Sequence[int], what: str) -> tuple[int, int]:
     count = items(value)
-    if len(count) not in (1, 2) or not all(isinstance(n, int) for n in count) or not 1 <= count[0] <= count[-1]:
+    if len(count) not in (1, 2) or not all(map(is_integer, count)) or not 1 <= count[0] <= count[-1]:
         raise ConfigError(f"{what} must be a positive integer or (low, high), not {value!r}")
-    return count[0], count[-1]
+    return int(count[0]), int(count[-1])
 
 
 @frozen

@@ -92,12 +92,17 @@ def items(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
 
 
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an integer. ``True`` is one to Python, but a mistake in place of a number."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def pair(value: int | Sequence[int], what: str) -> tuple[int, int]:
     """Convert torchvision's size argument to (height, width); a single number means a square."""
     numbers = items(value)
     if len(numbers) == 1:
         numbers = numbers * 2
-    if len(numbers) != 2 or not all(isinstance(n, (int, np.integer)) and n > 0 for n in numbers):
+    if len(numbers) != 2 or not all(is_integer(n) and n > 0 for n in numbers):
         raise ConfigError(f"{what} must be a positive integer or a pair (height, width) of them, not {value!r}")
     return int(numbers[0]), int(numbers[1])
 

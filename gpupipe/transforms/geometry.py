@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Converted, Fill, Pair, Probability, frozen, items
+from .fields import Converted, Fill, Pair, Probability, frozen, is_integer, items
 from .numbers import below, filled, i32
 from .ops import Crop, Flip
 from .ops.op import F64
@@ -27,10 +27,10 @@ Mode: TypeAlias = Converted[PaddingMode, PaddingMode]
 def _sides(value: int | Sequence[int], what: str) -> Sides:
     """Convert torchvision's padding argument to (left, top, right, bottom)."""
     p = items(value)
-    if len(p) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in p):
+    if len(p) not in (1, 2, 4) or not all(is_integer(n) and n >= 0 for n in p):
         raise ConfigError(f"{what} must be one, two or four numbers of pixels, none negative, not {value!r}")
     p = p * 4 if len(p) == 1 else p * 2 if len(p) == 2 else p
-    return p[0], p[1], p[2], p[3]
+    return int(p[0]), int(p[1]), int(p[2]), int(p[3])
 
 
 def _optional_sides(value: int | Sequence[int] | None, what: str) -> Sides | None:

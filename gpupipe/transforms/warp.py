@@ -87,15 +87,22 @@ def _deviations(value: Any, what: str) -> Point:
     return sigma
 
 
-def _check(transform: Any, images: Images) -> None:
-    """Check against the image: whether its library has the interpolation, and the number of channels."""
-    if transform.interpolation not in MODES[images.kind]:
+def check_mode(transform: Transform, interpolation: str, images: Images) -> None:
+    """Raise :class:`PipelineError` if the library of the images has no such interpolation."""
+    if images.kind == "array":
+        raise transform.refuse("arrays cannot be rotated or warped; put it before ToArray, or after ToTensorV2")
+    if interpolation not in MODES[images.kind]:
         of = "PIL images" if images.kind == "pil" else "tensors"
         raise transform.refuse(
-            f"{of} do not support interpolation {transform.interpolation!r} here; use "
+            f"{of} do not support interpolation {interpolation!r} here; use "
             f"{' or '.join(repr(m) for m in MODES[images.kind])}"
-            + (", or put it before ToTensor or ToImage" if transform.interpolation in MODES["pil"] else "")
+            + (", or put it before ToTensor or ToImage" if interpolation in MODES["pil"] else "")
         )
+
+
+def _check(transform: Any, images: Images) -> None:
+    """Check against the image: whether its library has the interpolation, and the number of channels."""
+    check_mode(transform, transform.interpolation, images)
     if transform.fill is not None and len(transform.fill) not in (1, images.channels):
         raise transform.refuse(f"fill has {len(transform.fill)} numbers for an image of {images.channels} channel(s)")
 

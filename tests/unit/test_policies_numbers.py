@@ -17,6 +17,7 @@ from support import settings_of
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.transforms import auto_augment as policy, auto_augment_tables as tables
+from gpupipe.transforms.albumentations import ToArray
 from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Posterize, Solarize, Warp
 from gpupipe.transforms.transform import Images
 
@@ -295,10 +296,14 @@ def test_wrong_arguments(call: Any, message: str) -> None:
 def test_places_where_they_cannot_be() -> None:
     with pytest.raises(PipelineError, match=r"RandAugment.*is float32 at this point and must be uint8"):
         T.Compose([T.ToTensor(), T.RandAugment()])
-    with pytest.raises(PipelineError, match="tensors cannot be rotated with 'bicubic'; use one of nearest, bilinear"):
+    with pytest.raises(
+        PipelineError, match="tensors do not support interpolation 'bicubic' here; use 'nearest' or 'bilinear'"
+    ):
         T.Compose([T.ToImage(), T.RandAugment(interpolation="bicubic")])
-    with pytest.raises(PipelineError, match="PIL images cannot be rotated with"):
+    with pytest.raises(PipelineError, match="PIL images do not support interpolation 'lanczos'"):
         T.Compose([T.RandAugment(interpolation="lanczos")])
+    with pytest.raises(PipelineError, match=r"RandAugment.*arrays cannot be rotated or warped; put it before ToArray"):
+        T.Compose([ToArray(), T.RandAugment()])
     T.Compose([T.RandAugment(interpolation="bicubic"), T.ToTensor()])
 
 

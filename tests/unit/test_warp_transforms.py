@@ -15,6 +15,7 @@ from support import settings_of
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.transforms import matrices, ops
+from gpupipe.transforms.albumentations import ToArray
 from gpupipe.transforms.compose import as_compose
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -225,6 +226,10 @@ def test_zoom_out() -> None:
         (lambda: T.RandomErasing(ratio=(3, 1)), "ratio must be"),
         (lambda: T.RandomErasing(value="noise"), '"random" or "color"'),
         (lambda: T.RandomErasing(count=0), "count must be"),
+        (lambda: T.RandomErasing(count=(1, True)), "count must be"),
+        (lambda: T.Pad(True), "numbers of pixels, none negative, not True"),
+        (lambda: T.RandomCrop(8, padding=(0, True)), "padding must be"),
+        (lambda: T.CenterCrop((8, True)), "size must be"),
         (lambda: T.ScaleJitter(3), "two numbers"),
         (lambda: T.RandomShortestSize(()), "min_size"),
         (lambda: T.RandomResize(30, 30), "min_size < max_size"),
@@ -245,6 +250,10 @@ def test_bad_arguments(make: Any, message: str) -> None:
         ([T.ToImage(), T.RandomRotation(3, interpolation="bicubic")], "before ToTensor or ToImage"),
         ([T.RandomRotation(3, interpolation="lanczos")], "PIL images do not support interpolation 'lanczos'"),
         ([T.Grayscale(), T.RandomAffine(3, fill=(1, 2, 3))], "fill has 3 numbers"),
+        ([ToArray(), T.RandomRotation(3)], "RandomRotation.*arrays cannot be rotated or warped; put it before ToArray"),
+        ([ToArray(), T.RandomAffine(3)], "RandomAffine.*arrays cannot"),
+        ([ToArray(), T.RandomPerspective()], "RandomPerspective.*arrays cannot"),
+        ([ToArray(), T.ElasticTransform()], "ElasticTransform.*arrays cannot"),
         ([T.CenterCrop(12), T.ElasticTransform()], "smaller than the 20 pixels"),
     ],
 )
