@@ -367,8 +367,8 @@ def test_an_epoch_goes_on_after_two_errors(photos: Path, tmp_path: Path, resumed
     by_shape = samplers.AspectRatioBuckets(SHAPES, sizes=SIZES[:40])
 
     def made(root: Path, **options: Any) -> DataLoader:
-        dataset = ImageFolder(root, transform=[T.ResizeToBucket(), T.ToTensor()])
-        dataset = Columns(dataset, {"number": range(40)})
+        folder = ImageFolder(root, transform=[T.ResizeToBucket(), T.ToTensor()])
+        dataset = Columns(folder, {"number": range(40)})
         given: dict[str, Any] = {"sampler": by_shape, "seed": 0, "device": "cpu", **options}
         return DataLoader(dataset, batch_size=4, engine="torch", **given)
 
