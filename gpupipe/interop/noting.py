@@ -99,7 +99,7 @@ def written(
 
 def written_as(image: Any, transform: Transform) -> Any:
     """Return the result of a transform of gpupipe that stands for a function that the script's own code calls, such as
-    ``topending_tensor()``; see :func:`written`."""
+    ``to_tensor()``; see :func:`written`."""
     run = current_call()
     if run is None:
         return NotImplemented
