@@ -7,8 +7,8 @@ and MixUp 2.2 times, because the warps are Pillow's on both sides; SimCLR 2.6 ti
 times, because Pillow's blur, which it uses, is faster than torchvision's.
 
 Measured: each recipe by itself; its candidates take turns in one run, each in a process of its own, in steady state
-(see ``_candidates.py``), files in the page cache. SimCLR and DINO count images read, of which each becomes two and ten
-views.
+(see ``_candidates.py``), files in the page cache. SimCLR makes two views of each image and DINO ten; the figures count
+images, not views.
 
     python benchmarks/recipes.py [FOLDER]     # writes results/recipes_<cpu|gpu>.json
 """

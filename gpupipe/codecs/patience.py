@@ -81,7 +81,7 @@ class Requests:
                     raise OSError(errno.ECANCELED, "the answer is no longer awaited")
             return [future.result() for future in futures]
         finally:
-            # What has not begun yet does not begin.
+            # Work that has not begun never starts.
             for future in futures:
                 future.cancel()
 
@@ -89,7 +89,7 @@ class Requests:
         future: Future[R] = Future()
         _RUNNING.add(future)
         self._queue.put((future, work))
-        # The semaphore counts idle threads. A new thread starts only if there is none.
+        # The semaphore counts idle threads. Start another thread only if none is idle.
         if not self._idle.acquire(blocking=False):
             with self._lock:
                 number, self._threads = self._threads, min(self._threads + 1, self._count)

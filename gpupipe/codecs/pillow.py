@@ -144,7 +144,7 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     decoder, raw = "", ""
     tiles: Any = getattr(image, "tile", ())
     if tiles:
-        # Pillow's plan for decoding: decoder, box, offset, and arguments, of which the first is the raw mode.
+        # Pillow's plan for decoding: decoder, box, offset and arguments. The first argument is the raw mode.
         decoder, _, _, args = tiles[0]
         first = args[0] if isinstance(args, tuple) and args else args
         raw = first if isinstance(first, str) else ""

@@ -19,7 +19,7 @@ from PIL import ImageFile
 from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
 from .code import is_installed
-from .marks import held, is_transform, kept
+from .marks import held, is_transform
 from .reach import GENERATORS, owner_of, transforms_outside
 from .replaced import replaced
 
@@ -138,9 +138,9 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
 
 def _keeps(part: Any) -> bool:
     """Tell whether it is a function of the script that has variables or default arguments of its own."""
-    return (
-        isinstance(part, FunctionType) and any(True for _ in kept(part)) and not is_installed(part.__code__.co_filename)
-    )
+    if not isinstance(part, FunctionType) or is_installed(part.__code__.co_filename):
+        return False
+    return bool(part.__closure__ or part.__defaults__ or part.__kwdefaults__)
 
 
 def _is_simple(item: Any) -> bool:

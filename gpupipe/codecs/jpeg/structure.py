@@ -224,7 +224,7 @@ class _Walk:
 
     def finish(self) -> None:
         """Handle the end marker after the last scan of a progressive frame."""
-        # Complete is a component of which no coefficient lacks a bit.
+        # A component is complete if none of its coefficients lacks a bit.
         if self._known.keys() != self._components.keys() or any(map(any, self._known.values())):
             self.note("unfinished")
 
