@@ -51,21 +51,10 @@ class Collate:
         form = self.form or (_ALONE if target is None else _PAIR)
         targets = None if images is None else targets_by_sample(target, count, form)
 
-        # An engine may have left out the padding of images of different sizes.
-        padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)
-        sizes = None if padding is None or padding.content is None else padding.content.tolist()
-
-        def picture(view: Tensor | list[Tensor], i: int) -> Tensor:
-            if sizes is None or isinstance(view, list):
-                return view[i]
-            # With the dimension of the batch, because only tensors of four dimensions have a channels-last layout.
-            image = view[i : i + 1, :, : sizes[i][0], : sizes[i][1]]
-            return image.contiguous(memory_format=torch.contiguous_format if view.is_contiguous() else _LAST)[0]
-
         def sample(i: int) -> Any:
             if i in by_hand:
                 return map_tensors(lambda tensor: tensor.to(device), by_hand[i].sample)
-            return form.sample(tuple(picture(view, i) for view in views), None if targets is None else targets[i])
+            return form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
 
         samples = list(map(sample, range(count)))
         with lent(device):
@@ -74,13 +63,55 @@ class Collate:
             return self.function(samples)
 
 
+def without_padding(images: Any, plan: Plan) -> Any:
+    """Return the images of a batch as a list if they have different sizes, and unchanged otherwise."""
+    padding = next((op for op in plan.ops or () if isinstance(op, Crop) and op.content is not None), None)
+    # An engine may have left out the padding.
+    if padding is None or padding.content is None or not isinstance(images, Tensor):
+        return images
+    sizes = padding.content.tolist()
+    if all(size == [*images.shape[2:]] for size in sizes):
+        return images
+    layout = torch.contiguous_format if images.is_contiguous() else _LAST
+    # With the dimension of the batch, because only tensors of four dimensions have a channels-last layout.
+    return [
+        images[i : i + 1, :, :height, :width].contiguous(memory_format=layout)[0]
+        for i, (height, width) in enumerate(sizes)
+    ]
+
+
+def results_of(images: Any, plan: Plan, results: Sequence[tuple[int, int]]) -> Any:
+    """Return the images of a batch, one after another if its samples have several.
+
+    Args:
+        images: of each view; the first images of all samples come first, then the second ones, and so on.
+        plan: of the batch.
+        results: for each image that a script receives, the number of the image that it is made from, and its view.
+    """
+    count = plan.images_per_sample
+    if count == 1 or images is None:
+        return images
+    views = images if isinstance(images, tuple) else (images,)
+    size = len(plan) // count
+    return tuple(views[view][number * size : (number + 1) * size] for number, view in results)
+
+
+def stacked(images: Any) -> Any:
+    """Return the images of a batch in one tensor. Raises the error of torch's loader if their sizes differ."""
+    if isinstance(images, tuple):
+        return tuple(map(stacked, images))
+    return torch.stack(images) if isinstance(images, list) else images
+
+
 def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
     """Write the images that user code made into their rows of a batch [B, C, H, W], or of a tuple of batches for
     several views.
 
-    Returns ``False`` if their shapes do not fit.
+    Returns ``False`` if their shapes do not fit, or if images are in lists because they have different sizes.
     """
     views: Sequence[Tensor] = images if isinstance(images, tuple) else (images,)
+    if any(isinstance(view, list) for view in views):
+        return False
     for made in by_hand.values():
         if images is None or made.views is None or len(made.views) != len(views):
             return False

@@ -26,7 +26,7 @@ from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .bottleneck import Meter
-from .collating import Collate, put_in
+from .collating import Collate, put_in, results_of, stacked, without_padding
 from .plan_stream import PlanStream
 from .running import Lease, Running, one_thread_in_forks
 from .session import Stats
@@ -366,11 +366,11 @@ class EpochIterator:
         self._count(plan, session)
         images, target = batch.images, batch.target
         # The null engine delivers the plan itself as images.
-        if plan.images_per_sample > 1 and images is not plan:
+        if images is not plan:
             assert self._plans is not None
-            # The first images of all samples come first in a batch, then the second ones, and so on.
-            views = [view.chunk(plan.images_per_sample) for view in (images if type(images) is tuple else (images,))]
-            images = tuple(views[view][number] for number, view in self._plans.dataset.results)
+            images = results_of(without_padding(images, plan), plan, self._plans.dataset.results)
+        if session.collate is None and not batch.by_hand:
+            images = stacked(images)
         if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
             collate = session.collate or Collate(default_collate, session.form)
             with USER_CODE:

@@ -95,13 +95,8 @@ def resolve(a: Arguments) -> Resolved:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
-    pipeline = dataset.transform
-    if a.collate_fn is not None and a.collate_fn is not default_collate:
-        pipeline, more = _for_collate(a, dataset)
-        reasons += more
-    elif any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
-        text = "its samples hold images before their transforms, which torch's default_collate rejects"
-        reasons.append(Reason(about(type(a.dataset).__name__, text), "original-images"))
+    pipeline, more = _for_collate(a, dataset)
+    reasons += more
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
     if dataset.small_pixels and a.engine_name == "auto" and device.type == "cpu" and not a.not_in_torch:
         height, width = dataset.small_pixels
@@ -160,19 +155,33 @@ def resolve(a: Arguments) -> Resolved:
 
 
 def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
-    """Return the pipeline for a collate function, which takes samples of different sizes, and why there is none."""
-    pipeline = dataset.transform
-    if pipeline.mixing:
+    """Return the pipeline for the loader's collate function, and why there is none.
+
+    Functions of scripts take samples of different sizes. torch's own one stacks the first images of all samples, then
+    the second ones, and so on.
+    """
+    if a.collate_fn is None or a.collate_fn is default_collate:
+        if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
+            text = "its samples hold images before their transforms, which torch's default_collate rejects"
+            return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "original-images")]
+        return _of_any_size(a, dataset) if dataset.images_per_sample > 1 else (dataset.transform, [])
+    if dataset.transform.mixing:
         name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
-        raise ConfigError(f"collate_fn={name} beside {pipeline.mixing[0]!r}: remove one of them")
+        raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
     dataset.keeps_targets = dataset.runs_user_code
+    return _of_any_size(a, dataset)
+
+
+def _of_any_size(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
+    """Return a pipeline for images that come out in different sizes, and why there is none."""
+    pipeline = dataset.transform
     if not _may_differ_in_size(dataset):
         return pipeline, []
-    if dataset.images_per_sample == 1 == len(pipeline.outputs):
+    if len(pipeline.outputs) == 1:
         return padded(pipeline), []
     if isinstance(a.dataset, Dataset):
         return pipeline, []
-    text = "each of its samples has several images, which may come out in different sizes"
+    text = "each of its samples has several views, which may come out in different sizes"
     return pipeline, [Reason(about(type(a.dataset).__name__, text), "unlike-sizes")]
 
 

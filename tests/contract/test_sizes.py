@@ -76,3 +76,74 @@ def test_random_sizes_are_those_of_the_plan(root: Path, engine: Any) -> None:
         with DataLoader(Own(root, transform), batch_size=batch_size, **options) as loader:
             made[batch_size] = [image for images, _ in loader for image in images]
     assert all(torch.equal(one, other) for one, other in zip(*made.values(), strict=True))
+
+
+class Pairs(Own):
+    """A small and a large image, as for super-resolution, through one transform."""
+
+    def __getitem__(self, i: int) -> Any:
+        image = Image.open(self.paths[i]).convert("RGB")
+        other = Image.open(self.paths[i - 1]).convert("RGB")
+        return {"image": self.transform(image), "other": self.transform(other), "number": i}
+
+
+class Halves(Own):
+    """Pairs whose first images have one size, and whose second images have another."""
+
+    def __getitem__(self, i: int) -> Any:
+        images = [Image.open(self.paths[5 * (i % 2) + k]).convert("RGB") for k in (0, 1)]
+        return {"image": self.transform(images[1]), "other": self.transform(images[0]), "number": i}
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        (Pairs, {"batch_size": 1}),
+        (Halves, {"batch_size": 4}),
+        (Halves, {"batch_size": 4, "num_workers": 2}),
+        (Pairs, {"batch_size": 4, "collate_fn": list}),
+    ],
+)
+def test_the_images_of_a_sample_may_have_different_sizes(root: Path, engine: Any, dataset: Any, options: Any) -> None:
+    if engine == "dali":
+        pytest.importorskip("nvidia.dali")
+    transform = v1.Compose([v1.ToTensor(), v1.Normalize([0.5] * 3, [0.25] * 3)])
+    with DataLoader(dataset(root, transform), engine=engine, device="cpu", **options) as loader:
+        for got, want in zip(loader, TorchLoader(dataset(root, transform), **options), strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+def test_images_of_different_sizes_cannot_be_stacked(root: Path) -> None:
+    pytest.importorskip("nvidia.dali")
+    loader = DataLoader(Pairs(root, v1.ToTensor()), batch_size=4, engine="dali", device="cpu")
+    with loader, pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        list(loader)
+
+
+def with_one_by_hand(kind: type[Own]) -> type[Own]:
+    class OneByHand(kind):  # type: ignore[misc, valid-type]
+        """One sample comes from the script's own code, because that looks at its images."""
+
+        def __getitem__(self, i: int) -> Any:
+            sample = super().__getitem__(i)
+            if i == 5:
+                sample["image"] = sample["image"] + sample["image"].max()
+            return sample
+
+    return OneByHand
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(Pairs, {"batch_size": 1}), (Halves, {"batch_size": 4}), (Pairs, {"batch_size": 4, "collate_fn": list})],
+)
+def test_a_sample_that_code_makes_may_have_any_size(root: Path, engine: Any, kind: Any, options: Any) -> None:
+    if engine == "dali":
+        pytest.importorskip("nvidia.dali")
+    dataset = with_one_by_hand(kind)(root, v1.ToTensor())
+    with DataLoader(dataset, engine=engine, device="cpu", **options) as loader:
+        for got, want in zip(loader, TorchLoader(dataset, **options), strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+        assert loader.stats()["by_hand"] == 1

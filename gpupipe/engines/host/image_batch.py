@@ -61,7 +61,9 @@ class ImageBatch:
         """Height and width of each of them."""
         # Images of different sizes each get their own part of the memory, so they are not padded to one size.
         if self.head and isinstance(padding := self.head[-1], Crop) and padding.content is not None:
-            self.head, self._sizes = self.head[:-1], padding.content.tolist()
+            self.head = self.head[:-1]
+            if (padding.content != padding.content[:1]).any():
+                self._sizes = padding.content.tolist()
         self.head = joined_crops(self.head)
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
