@@ -23,7 +23,7 @@ from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
 from .marks import kept
-from .reach import owner_of, variables_reached
+from .reach import draws_globally, owner_of, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
@@ -76,7 +76,7 @@ class Copy:
             return self._function(value)
         if (owner := owner_of(value)) is not None:
             return getattr(self.copied(owner), value.__name__)
-        if isinstance(value, _SHARED) or _is_shared(type(value)):
+        if isinstance(value, _SHARED) or _is_shared(type(value)) or draws_globally(value):
             return value
         if id(value) not in self._memo:
             self._memo[id(value)] = value  # for an object that refers to itself

@@ -34,12 +34,19 @@ _GLOBAL = tuple(getattr(function, "__self__", None) for function in (random.rand
 """Generators behind the functions of ``random`` and ``numpy.random``."""
 
 
+def draws_globally(function: Any) -> bool:
+    """Tell whether it is a function of ``random`` or ``numpy.random``, such as ``randint`` after ``from numpy.random
+    import randint``. It is a method of a generator, whose state does not belong to the object that holds it."""
+    is_method = isinstance(function, (BuiltinFunctionType, MethodType))
+    return is_method and any(function.__self__ is one for one in _GLOBAL)
+
+
 def owner_of(method: Any) -> Any:
     """Return the object of a method in C that may change: a random generator, as for ``random.Random(0).random``, or a
     list, dictionary or set, as for ``table.get``. Return ``None`` for anything else, and for the generators of
     ``random`` and ``numpy.random`` themselves."""
     owner = method.__self__ if isinstance(method, BuiltinFunctionType) else None
-    may_change = isinstance(owner, (*GENERATORS, list, dict, set)) and not any(owner is one for one in _GLOBAL)
+    may_change = isinstance(owner, (*GENERATORS, list, dict, set)) and not draws_globally(method)
     return owner if may_change else None
 
 
@@ -57,7 +64,8 @@ def variables_reached(of: Any) -> Iterator[tuple[dict[str, Any], str]]:
         names = {name for code in codes_of(function.__code__) for name in global_names(code)}
         for name in sorted(names & function.__globals__.keys()):
             value = function.__globals__[name]
-            if not isinstance(value, _NO_VARIABLES) or owner_of(value) is not None:
+            is_variable = not isinstance(value, _NO_VARIABLES) or owner_of(value) is not None
+            if is_variable and not draws_globally(value):
                 yield function.__globals__, name
 
 

@@ -20,7 +20,7 @@ from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
 from .code import is_installed
 from .marks import held, is_transform
-from .reach import GENERATORS, owner_of, transforms_outside
+from .reach import GENERATORS, draws_globally, owner_of, transforms_outside
 from .replaced import replaced
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
@@ -107,6 +107,8 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
             elif isinstance(part, Iterator) and not _notes(part):
                 yield object()  # differs from all others: what an iterator is about to give cannot be seen
         yield _reached(value)
+    elif draws_globally(value):
+        yield value
     elif isinstance(value, MethodType):
         yield value
         yield from _inside([("", value.__self__)], value, depth, above)

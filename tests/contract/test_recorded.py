@@ -321,6 +321,33 @@ def test_code_that_seldom_looks_at_an_array_does_so_as_often_as_it_draws(engine:
     assert torch.equal(found, draws(LeavesArrays)) and (found < 0.1).any()
 
 
+from_numpy, from_python = np.random.randint, random.randint  # as after "from numpy.random import randint"
+
+
+class DrawsByName(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.opened(i)), (from_numpy(0, 1000), from_python(0, 999))
+
+
+class HoldsDraws(Photos):
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.draws = np.random.randint, random.randrange
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.opened(i)), tuple(draw(1000) for draw in self.draws)
+
+
+@pytest.mark.parametrize("kind", [DrawsByName, HoldsDraws])
+def test_functions_of_the_global_generators_may_be_held_and_named(kind: Any, numbered: Path) -> None:
+    pytest.importorskip("nvidia.dali")
+    random.seed(3), np.random.seed(3)  # noqa: NPY002
+    with DataLoader(kind(numbered), batch_size=BATCH, engine="dali", device="cpu") as loader:
+        epochs = [torch.cat([torch.stack(numbers) for _, numbers in loader], 1) for _ in range(2)]
+    for numbers in torch.cat(epochs, 1).tolist():
+        assert len(set(numbers)) > N, "one number is drawn again and again"
+
+
 @pytest.mark.parametrize("engine", ["dali", "torch"])
 def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered: Path) -> None:
     end = [tvt.Resize((32, 32)), tvt.ToTensor()]
