@@ -1,8 +1,9 @@
-"""Crops, resizes and flips of bytes, with the arithmetic after them, in one call that releases Python's lock.
+"""Crops, resizes, flips, colors and blurs of bytes, with the arithmetic after them, in one call that releases Python's
+lock.
 
 A thread that calls several torch functions in a row takes Python's lock between the calls, and waits for threads that
-hold it. For one image these waits cost as much as half of the work. A TorchScript function is a single call to the same
-torch functions, and returns the same values.
+hold it. For one image these waits cost as much as half of the work, and for the many short calls of colors, two threads
+do less than one. A TorchScript function is a single call to the same torch functions, and returns the same values.
 """
 
 # torch.jit needs annotations as objects, so they must not become strings.
@@ -10,46 +11,86 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..transforms.ops import Crop, Flip, Normalize, Op, Resize, ToDtype
-from ..transforms.ops.op import Array
+from ..transforms.ops import (
+    Blur,
+    Brightness,
+    Contrast,
+    Crop,
+    Flip,
+    Gray,
+    Hue,
+    Normalize,
+    Op,
+    Resize,
+    Saturation,
+    Solarize,
+    ToDtype,
+)
+from ..transforms.ops.op import Array, HasMask
 from .dtype import constant
 from .geometry import resizes_by_torch
+from .hue import tables, turns
+from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, solarize
 from .picture import nchw
 
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
+_BRIGHTNESS, _CONTRAST, _SATURATION, _SOLARIZE, _GRAY, _BLUR, _HUE = range(5, 12)
 """Kinds of steps. TorchScript code uses the numbers directly."""
 
 
 def _put(
-    x: Tensor, steps: list[int], planar: bool, out: Tensor, scale: int, normalizes: bool, mean: Tensor, std: Tensor
+    x: Tensor,
+    steps: list[float],
+    hues: list[Tensor],
+    planar: bool,
+    out: Tensor,
+    scale: int,
+    normalizes: bool,
+    mean: Tensor,
+    std: Tensor,
 ) -> None:
     """Apply ``steps`` and arithmetic to an image u8[1, C, H, W], which is not modified, and write it to ``out`` [C, h,
     w].
 
     Args:
-        steps: five numbers per step: its kind, then top, left, height and width of a crop, or height and width of a
-            resize.
+        steps: five numbers per step: its kind, then top, left, height and width of a crop; height and width of a
+            resize; the factor of a color; or width, height and sigma of a blur, and whether it is computed in float64.
+        hues: tables of :func:`.hue.tables`, if a step changes the hue.
         planar: whether each channel of ``out`` is contiguous.
         scale: 0 keeps values, 1 divides by 255, 2 multiplies by 1/255.
     """
     for k in range(0, len(steps), 5):
-        kind, a, b, c, d = steps[k], steps[k + 1], steps[k + 2], steps[k + 3], steps[k + 4]
-        if kind == 0:
-            # Copy, because torch does not detect the memory layout of a window, and then resizes half as fast.
-            x = x[:, :, a : a + c, b : b + d].contiguous(memory_format=torch.channels_last)
-        elif kind == 1:
-            x = torch.ops.aten._upsample_bilinear2d_aa(x, [a, b], False, None, None)
-        elif kind == 2:
-            x = torch.ops.aten._upsample_bicubic2d_aa(x, [a, b], False, None, None)
-        else:
-            if planar:  # mirroring rows of single bytes is faster
-                x = x.contiguous()
-            x = x.flip(-1 if kind == 3 else -2)
+        x = _moved(x, int(steps[k]), steps[k + 1 : k + 5], planar)
+    _write(x, planar, out, scale, normalizes, mean, std)
+
+
+def _put_colored(
+    x: Tensor,
+    steps: list[float],
+    hues: list[Tensor],
+    planar: bool,
+    out: Tensor,
+    scale: int,
+    normalizes: bool,
+    mean: Tensor,
+    std: Tensor,
+) -> None:
+    """Equivalent to :func:`_put`, with steps of all kinds. It takes longer to compile."""
+    for k in range(0, len(steps), 5):
+        kind, numbers = int(steps[k]), steps[k + 1 : k + 5]
+        x = _moved(bytes_of(x), kind, numbers, planar) if kind < 5 else _colored(x, kind, numbers, hues)
+    if x.dtype != torch.uint8:
+        x = bytes_of(x) if out.dtype == torch.uint8 else x.floor_()
+    _write(x, planar, out, scale, normalizes, mean, std)
+
+
+def _write(x: Tensor, planar: bool, out: Tensor, scale: int, normalizes: bool, mean: Tensor, std: Tensor) -> None:
     if planar:  # reordering bytes is faster than reordering floats
         x = x.contiguous()
     out.copy_(x[0])
@@ -61,23 +102,57 @@ def _put(
         out.sub_(mean).div_(std)
 
 
+def _moved(x: Tensor, kind: int, numbers: list[float], planar: bool) -> Tensor:
+    a, b, c, d = int(numbers[0]), int(numbers[1]), int(numbers[2]), int(numbers[3])
+    if kind == 0:
+        # Copy, because torch does not detect the memory layout of a window, and then resizes half as fast.
+        return x[:, :, a : a + c, b : b + d].contiguous(memory_format=torch.channels_last)
+    if kind == 1:
+        return torch.ops.aten._upsample_bilinear2d_aa(x, [a, b], False, None, None)  # type: ignore[no-any-return]
+    if kind == 2:
+        return torch.ops.aten._upsample_bicubic2d_aa(x, [a, b], False, None, None)  # type: ignore[no-any-return]
+    if planar:  # mirroring rows of single bytes is faster
+        x = x.contiguous()
+    return x.flip(-1 if kind == 3 else -2)
+
+
+def _colored(x: Tensor, kind: int, numbers: list[float], hues: list[Tensor]) -> Tensor:
+    if kind == 11:
+        return hue(bytes_of(x), torch.tensor(int(numbers[0]), dtype=torch.uint8, device="cpu"), hues)
+    x = levels_of(x)
+    if kind == 10:
+        values = x[0].to(torch.float64) if numbers[3] == 1.0 else x[0]
+        made = blur(values, int(numbers[0]), int(numbers[1]), numbers[2])
+        return made.round_().to(torch.float32).contiguous()[None]
+    number = torch.tensor(numbers[0], dtype=torch.float32, device="cpu")
+    if kind == 5:
+        return brightness(x, number)
+    if kind == 6:
+        return contrast(x, number)
+    if kind == 7:
+        return saturation(x, number)
+    if kind == 8:
+        return solarize(x, number)
+    return luma(x).repeat(1, x.shape[1], 1, 1)
+
+
 @lru_cache
-def _compiled() -> Callable[..., None]:
-    """Return :func:`_put` compiled by TorchScript.
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function compiled by TorchScript.
 
     Return the plain function, which takes the lock between calls, in a forked child without source to compile, or if
     torch no longer has TorchScript, which is deprecated.
     """
     if _is_forked:
-        return _put
+        return function
     try:
         with warnings.catch_warnings():
             for kind in (DeprecationWarning, FutureWarning):  # torch's releases differ
                 warnings.simplefilter("ignore", kind)
-            compiled: Callable[..., None] = torch.jit.script(_put)
+            compiled: Callable[..., None] = torch.jit.script(function)
             return compiled
     except (AttributeError, OSError, RuntimeError):
-        return _put
+        return function
 
 
 _is_forked = False
@@ -94,8 +169,8 @@ def _in_forked_child() -> None:
 os.register_at_fork(after_in_child=_in_forked_child)
 
 
-class Moves:
-    """Crops, resizes and flips of a batch's images, as steps of :meth:`AtOnce.put`.
+class Steps:
+    """Ops of a batch's images, as steps of :meth:`AtOnce.put`.
 
     Args:
         ops: with a row for each image; see :meth:`last_of`.
@@ -104,38 +179,45 @@ class Moves:
     def __init__(self, ops: Sequence[Op]):
         self.ops = ops
         self._numbers = [_numbers(op) for op in ops]
+        self.hues = tables(torch.device("cpu")) if any(kind == _HUE for kind, _ in self._numbers) else []
+        """Tables of the hues, if any op needs them."""
+        self.has_colors = any(kind >= _BRIGHTNESS for kind, _ in self._numbers)
 
     @staticmethod
     def last_of(ops: Sequence[Op]) -> int:
         """Return how many of the last ops can be steps."""
         n = len(ops)
-        while n and _can_move(ops[n - 1]):
+        while n and _can_be_step(ops[n - 1]):
             n -= 1
         return len(ops) - n
 
-    def steps(self, image: Array, row: int) -> tuple[list[int], tuple[int, int]] | None:
+    def of(self, image: Array, row: int) -> tuple[list[float], tuple[int, int]] | None:
         """Return the steps of image ``row`` and its resulting (height, width).
 
-        Return ``None`` if they cannot be run at once, because the image does not consist of bytes or a window exceeds
-        it.
+        Return ``None`` if they cannot be run at once, because the image does not consist of bytes, a color is not one
+        of three channels, or a window exceeds the image.
         """
-        if image.dtype != np.uint8 or image.ndim != 3:
+        if image.dtype != np.uint8 or image.ndim != 3 or (self.has_colors and image.shape[2] != 3):
             return None
-        steps: list[int] = []
+        steps: list[float] = []
         height, width = image.shape[:2]
         for kind, rows in self._numbers:
             numbers = rows[row]
+            if numbers is None:
+                continue
             if kind == _CROP:
                 top, left, h, w = numbers
                 if top < 0 or left < 0 or top + h > height or left + w > width:
                     return None
                 needed = (h, w) != (height, width)
-                height, width = h, w
+                height, width = int(h), int(w)
             elif kind in (_BILINEAR, _BICUBIC):
                 needed = numbers[:2] != [height, width]
-                height, width = numbers[:2]
+                height, width = int(numbers[0]), int(numbers[1])
+            elif kind == _BLUR and (width <= numbers[0] // 2 or height <= numbers[1] // 2):
+                return None  # the form raises torch's error
             else:
-                needed = bool(numbers[0])
+                needed = True
             if needed:
                 steps += (kind, *numbers)
         return steps, (height, width)
@@ -150,7 +232,6 @@ class AtOnce:
     """
 
     def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
-        self._run = _compiled()
         self._planar = layout is torch.contiguous_format
         self._scale, self._normalizes, self._mean, self._std = 0, False, _NONE, _NONE
         for op in tail:
@@ -169,29 +250,48 @@ class AtOnce:
             return 0
         return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
 
-    def put(self, image: Array, steps: list[int], out: Tensor) -> None:
-        """Apply the steps of :class:`Moves` to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
+    def put(self, image: Array, numbers: list[float], steps: Steps, out: Tensor) -> None:
+        """Apply ``numbers``, from ``steps``, to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
         [C, h, w]."""
-        self._run(nchw(image), steps, self._planar, out, self._scale, self._normalizes, self._mean, self._std)
+        run = _compiled(_put_colored if steps.has_colors else _put)
+        end = self._scale, self._normalizes, self._mean, self._std
+        run(nchw(image), numbers, steps.hues, self._planar, out, *end)
 
 
 _NONE = torch.empty(0, device="cpu")
 
 
-def _can_move(op: Op) -> bool:
+def _can_be_step(op: Op) -> bool:
     if isinstance(op, Resize):
         return resizes_by_torch(op)
-    return isinstance(op, (Crop, Flip))
+    if isinstance(op, Gray) and op.channels == 1:
+        return False
+    return type(op) in _KINDS and getattr(op, "kind", "pil") == "pil"
 
 
-def _numbers(op: Op) -> tuple[int, list[list[int]]]:
-    """Return (kind of step, its four numbers for each image)."""
-    if isinstance(op, Crop):
-        return _CROP, np.stack([op.top, op.left, op.height, op.width], axis=1).tolist()
-    if isinstance(op, Resize):
-        none = np.zeros_like(op.height)
-        kind = _BILINEAR if op.interpolation == "bilinear" else _BICUBIC
-        return kind, np.stack([op.height, op.width, none, none], axis=1).tolist()
-    assert isinstance(op, Flip)
-    kind = _SIDEWAYS if op.axis == "horizontal" else _UPSIDE_DOWN
-    return kind, [[int(drawn), 0, 0, 0] for drawn in op.mask.tolist()]
+_KINDS: dict[type[Op], Callable[[Any], tuple[Any, ...]]] = {
+    Crop: lambda op: (_CROP, op.top, op.left, op.height, op.width),
+    Resize: lambda op: (_BILINEAR if op.interpolation == "bilinear" else _BICUBIC, op.height, op.width),
+    Flip: lambda op: (_SIDEWAYS if op.axis == "horizontal" else _UPSIDE_DOWN,),
+    Brightness: lambda op: (_BRIGHTNESS, op.factor),
+    Contrast: lambda op: (_CONTRAST, op.factor),
+    Saturation: lambda op: (_SATURATION, op.factor),
+    Solarize: lambda op: (_SOLARIZE, np.ceil(op.threshold)),
+    Gray: lambda op: (_GRAY,),
+    # Scripts may allow torch to multiply float32 with fewer bits, which some CPUs do, but not float64.
+    Blur: lambda op: (_BLUR, *op.kernel_size, op.sigma, torch.get_float32_matmul_precision() != "highest"),
+    Hue: lambda op: (_HUE, turns(op)),
+}
+"""For each op, its kind of step and the numbers of it, each for all images or for each one."""
+
+
+def _numbers(op: Op) -> tuple[int, list[list[float] | None]]:
+    """Return (kind of step, its four numbers for each image, ``None`` if the op passes the image)."""
+    kind, *numbers = _KINDS[type(op)](op)
+    table = np.zeros((op.rows, 4))
+    for column, number in enumerate(numbers):
+        table[:, column] = number
+    rows: list[list[float] | None] = list(table.tolist())
+    for passed in np.flatnonzero(~op.mask).tolist() if isinstance(op, HasMask) else ():
+        rows[passed] = None
+    return kind, rows

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import as_strided
 from PIL import ImageFilter
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from ..transforms import ops
-from ..transforms.ops.op import Array
 from .device_random import normal, on
-from .picture import Picture, array, chw, hwc, pil, to_bytes
+from .levels import blur as blur_rows, bytes_of
+from .picture import Picture, array, chw, hwc, pil, planes
 from .registry import batch_form, form
 
 
@@ -57,73 +55,11 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     pixels, kernel_size = array(image), op.kernel_size
     if pixels.shape[1] <= kernel_size[0] // 2 or pixels.shape[0] <= kernel_size[1] // 2:
         return blur(image, op, i)  # raises torch's error
-    # Rows of channels, [H, C, W]: both axes are then products of two matrices. Reordering bytes is faster than floats.
-    rows = np.ascontiguousarray(pixels.transpose(0, 2, 1))
     # Scripts may allow torch to multiply float32 with fewer bits, which some CPUs do, but not float64.
     dtype = torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
-    sigma, values = float(op.sigma[i]), torch.from_numpy(rows).to(dtype)
-    values = _filtered(_filtered(values, 2, kernel_size[0], sigma), 0, kernel_size[1], sigma)
-    filtered = to_bytes(values.round_()).numpy() if pixels.dtype == np.uint8 else values.numpy().astype(pixels.dtype)
-    return filtered.transpose(0, 2, 1)
-
-
-def _filtered(x: Tensor, axis: int, size: int, sigma: float) -> Tensor:
-    """Filter [H, C, W] along its first or last axis, which is mirrored at its ends."""
-    kernel = _felt(size, sigma)
-    if len(kernel) <= 3:  # a pass over the image for each weight is faster than matrices
-        x = x.movedim(axis, 0)
-        middle, *sides = kernel[len(kernel) // 2 :].tolist()
-        made: Tensor = x * middle
-        for weight in sides:
-            made[1:].add_(x[:-1], alpha=weight)
-            made[:-1].add_(x[1:], alpha=weight)
-            made[0].add_(x[1], alpha=weight)
-            made[-1].add_(x[-2], alpha=weight)
-        return made.movedim(0, axis)
-    made = torch.empty_like(x)
-    rows, results = (x.flatten(0, 1).T, made.flatten(0, 1).T) if axis == 2 else (x.flatten(1), made.flatten(1))
-    for start, stop, first, weights in _bands(x.shape[axis], size, sigma, x.dtype):
-        torch.mm(weights, rows[first : first + weights.shape[1]], out=results[start:stop])
-    return made
-
-
-def _felt(size: int, sigma: float) -> Array:
-    """Return the middle of a Gaussian kernel, without weights that are below the precision of float32."""
-    positions = np.arange(size) - (size - 1) / 2
-    weights = np.exp(-0.5 * (positions / sigma) ** 2)
-    weights /= weights.sum()
-    felt: Array = weights[weights > 1e-8]
-    return felt
-
-
-_BLOCK = 56
-"""Results along an axis that one product computes, at most: large blocks multiply more zeros, small ones need more
-calls."""
-
-
-@lru_cache(maxsize=16)  # both axes of a square image have the same ones, and all channels and frames of a clip
-def _bands(length: int, size: int, sigma: float, dtype: torch.dtype) -> list[tuple[int, int, int, Tensor]]:
-    """Return the products that filter an axis, which is mirrored at its ends.
-
-    Each is (first and last result, the first value that they read, weights [results, values]). The weights are a band
-    matrix, which has the kernel in each row, one column further right than in the row before.
-    """
-    kernel, bands = _felt(size, sigma), []
-    reach, blocks = len(kernel) // 2, -(-length // _BLOCK)
-    for k in range(blocks):
-        start, stop = length * k // blocks, length * (k + 1) // blocks
-        count, first, last = stop - start, max(start - reach, 0), min(stop + reach, length)
-        band = np.zeros((count, count + 2 * reach))
-        step = band.itemsize
-        as_strided(band, (count, len(kernel)), ((count + 2 * reach + 1) * step, step))[:] = kernel
-        before, after = first - (start - reach), stop + reach - last
-        inside = band[:, before : band.shape[1] - after]
-        if before:
-            inside[:, 1 : before + 1] += band[:, before - 1 :: -1]
-        if after:
-            inside[:, -after - 1 : -1] += band[:, : -after - 1 : -1]
-        bands.append((start, stop, first, torch.from_numpy(inside).to(dtype)))
-    return bands
+    values = blur_rows(planes(image).to(dtype), *kernel_size, float(op.sigma[i]))
+    filtered = bytes_of(values.round_()) if pixels.dtype == np.uint8 else values.to(torch.from_numpy(pixels[:0]).dtype)
+    return hwc(filtered)
 
 
 def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:

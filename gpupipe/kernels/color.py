@@ -1,7 +1,7 @@
 """Ops that change colors: blends with a reduced version of an image, and gray.
 
-For PIL images, numpy or torch computes Pillow's integers and floats plane by plane, which gives the same bytes in a
-fifth of Pillow's time.
+For PIL images, torch computes Pillow's integers and floats plane by plane (:mod:`.levels`), which gives the same bytes
+in a fraction of Pillow's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..transforms import ops
-from .arrays import Values, cast, library, tensor_of, values_of
+from . import levels
 from .device_random import on
 from .picture import to_bytes
 from .registry import batch_form, level_form
@@ -24,8 +24,11 @@ Factor = float | Tensor
 
 def number(values: np.ndarray[Any, Any], x: Tensor) -> Factor:
     """Convert one number per image to the form that the arithmetic takes."""
-    if len(values) == 1:
-        return float(values[0])
+    return float(values[0]) if len(values) == 1 else numbers(values, x)
+
+
+def numbers(values: np.ndarray[Any, Any], x: Tensor) -> Tensor:
+    """Convert one number per image to f32[n, 1, 1, 1]."""
     return on(values.astype(np.float32), x.device).view(-1, 1, 1, 1)
 
 
@@ -40,7 +43,7 @@ def largest(x: Tensor) -> int:
 @batch_form(ops.Gray, together="pil")
 def gray(x: Tensor, op: ops.Gray) -> Tensor:
     if op.kind == "pil":
-        found = tensor_of(cast(_pil_luma(cast(values_of(x), "float32")), "uint8"))
+        found = levels.bytes_of(levels.luma(levels.levels_of(x)))
     else:
         found = _back(luma(x), x)
     return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded, since it may be written to
@@ -56,22 +59,6 @@ def luma(x: Tensor) -> Tensor:
         return x
     red, green, blue = x.unbind(-3)
     return red.mul(0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114).unsqueeze(-3)
-
-
-def _pil_luma(values: Values) -> Values:
-    """Compute f32[n, 1, H, W] from bytes in float32 like ``convert("L")``: 16-bit fixed-point weights of ITU-R BT.601,
-    rounded.
-
-    All of these sums have at most 24 bits, so float32 holds them exactly.
-    """
-    if values.shape[1] == 1:
-        return values + 0.0
-    lib, (red, green, blue) = library(values), (values[:, c : c + 1] for c in range(3))
-    total, part = red * (19595 / 65536), green * (38470 / 65536)
-    total += part
-    total += lib.multiply(blue, 7471 / 65536, out=part)
-    total += 0.5
-    return lib.floor(total, out=total)
 
 
 # ---- blends with a reduced image
@@ -91,23 +78,9 @@ def _back(values: Tensor, x: Tensor) -> Tensor:
     return to_bytes(values) if x.dtype == torch.uint8 else values.to(x.dtype)
 
 
-def pil_blend(values: Values, less: Values, factor: Factor) -> None:
-    """Compute ``Image.blend`` of bytes in float32, in place, with each step rounded by itself. The fraction is kept."""
-    values -= less
-    values *= values_of(factor) if isinstance(factor, Tensor) else factor
-    values += less
-    _clip(tensor_of(values), factor)
-
-
-def _clip(values: Tensor, factor: Factor) -> Tensor:
-    """Clip the result of a blend, in place. With a factor of at most 1 it is between the two images."""
-    return values if isinstance(factor, float) and 0 <= factor <= 1 else values.clamp_(0, 255)
-
-
 @level_form(ops.Brightness)
 def pil_brightness(values: Tensor, op: ops.Brightness) -> Tensor:
-    factor = number(op.factor, values)
-    return _clip(values.mul_(factor), factor)
+    return levels.brightness(values, numbers(op.factor, values))
 
 
 @batch_form(ops.Brightness, together="always")
@@ -119,9 +92,7 @@ def brightness(x: Tensor, op: ops.Brightness) -> Tensor:
 
 @level_form(ops.Contrast)
 def pil_contrast(values: Tensor, op: ops.Contrast) -> Tensor:
-    levels = values_of(values)
-    pil_blend(levels, _pil_less_contrast(levels), number(op.factor, values))
-    return values
+    return levels.contrast(values, numbers(op.factor, values))
 
 
 @batch_form(ops.Contrast, together="pil")
@@ -140,21 +111,9 @@ def _less_contrast(x: Tensor) -> Tensor:
     return flat.mean(dim=(-3, -2, -1), keepdim=True)
 
 
-def _pil_less_contrast(values: Values) -> Values:
-    """Return Pillow's mean of the gray image: a mean of integers, rounded. f32[n, 1, 1, 1]."""
-    flat = tensor_of(_pil_luma(values))
-    mean = values_of(flat.sum((1, 2, 3), keepdim=True, dtype=torch.float64))  # numpy takes twice as long for the sum
-    mean /= flat[0].numel()
-    mean += 0.5
-    return cast(library(mean).floor(mean), "float32")
-
-
 @level_form(ops.Saturation)
 def pil_saturation(values: Tensor, op: ops.Saturation) -> Tensor:
-    if values.shape[1] > 1:
-        levels = values_of(values)
-        pil_blend(levels, _pil_luma(levels), number(op.factor, values))
-    return values
+    return levels.saturation(values, numbers(op.factor, values))
 
 
 @batch_form(ops.Saturation, together="pil")

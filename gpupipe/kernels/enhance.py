@@ -12,9 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from ..transforms import ops
-from .arrays import values_of
-from .color import Factor, largest, number, pil_blend
+from .color import Factor, largest, number, numbers
 from .device_random import on
+from .levels import blend
 from .picture import Picture, pil, to_bytes
 from .registry import batch_form, form, level_form
 
@@ -26,7 +26,7 @@ def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
         total = _sum_of_nine(values).add_(inner, alpha=4)
         # Thirteenths are never halves, so rounding is unambiguous.
         less = total.add_(6.5).div_(13).floor_()
-        pil_blend(values_of(inner), values_of(less), number(op.factor, values))
+        blend(inner, less, numbers(op.factor, values))
     return values
 
 

@@ -11,14 +11,14 @@ directions; a test checks a fifth of them.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..transforms import ops
-from .arrays import Values, cast, library, looked_up, values_of
+from . import levels
 from .color import Factor, number
 from .device_random import on
 from .registry import batch_form
@@ -30,7 +30,7 @@ def hue(x: Tensor, op: ops.Hue) -> Tensor:
         return x
     if op.kind == "tensor":
         return tensor_hue(x, number(op.factor, x))
-    return pil_hue(x, on((op.factor * 255).astype(np.int32).astype(np.uint8), x.device))
+    return pil_hue(x, on(turns(op), x.device))
 
 
 def tensor_hue(x: Tensor, factor: Factor) -> Tensor:
@@ -90,27 +90,16 @@ def _back(x: Tensor, dtype: torch.dtype) -> Tensor:
 # ---- Pillow's bytes
 
 
-class _Tables(NamedTuple):
-    """Arrays or tensors of Pillow's functions of bytes. Indices are numbers whose digits are bytes."""
-
-    hue: Values
-    """u8[8 * 65536]: the hue byte by (order, highest - lowest, highest - middle)."""
-    saturation_low: Values
-    """i16[65536]: the saturation byte, and below it the lowest channel after the change, by (highest - lowest,
-    highest)."""
-    share: Values
-    """f32[65536]: the share of the value that the middle channel has, by (hue byte, saturation byte)."""
-    sectors: Values
-    """u8[5, 1, 1, 1]: the lowest hue byte of each sixth of the circle but the first."""
-
-
 @lru_cache(maxsize=8)
-def _tables(device: torch.device) -> _Tables:
-    saturation, share = _saturation_table(), _share_table()
-    low = _low(saturation, np.tile(np.arange(256, dtype=np.uint8), 256))
-    both = (saturation.astype(np.uint16) * 256 + low).view(np.int16)
-    made = (_hue_table().reshape(-1), both, share.reshape(-1), _starts())
-    return _Tables(*(values_of(torch.from_numpy(table).to(device)) for table in made))
+def tables(device: torch.device) -> list[Tensor]:
+    """Return Pillow's functions of bytes. Indices are numbers whose digits are bytes.
+
+    The first is u8[8 * 65536], the hue byte by (order, highest - lowest, highest - middle). The second is u8[65536],
+    the saturation byte by (highest - lowest, highest). The others are f32[65536], the share of the value that red,
+    green and blue have, by (hue byte, saturation byte).
+    """
+    made = (_hue_table().reshape(-1), _saturation_table(), *_share_tables())
+    return [torch.from_numpy(table).to(device) for table in made]
 
 
 def _hue_table() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -151,28 +140,31 @@ def _parts() -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dt
     return sector, (sixths - sector).astype(np.float32)
 
 
-def _starts() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    sector, _ = _parts()
-    return np.searchsorted(sector, np.arange(1, 6)).astype(np.uint8).reshape(5, 1, 1, 1)
+def _share_tables() -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+    """f32[65536] for red, green and blue: the share of the value that the channel has, by (hue byte, saturation byte).
 
+    In each sixth of the circle one channel is the value, one is the lowest, and one is between them:
 
-def _share_table() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """f32[256, 256]: the share of the value that the middle channel has, by (hue byte, saturation byte).
+    ====== ====== ====== ====== ====== ====== ======
+    red    value  middle low    low    middle value
+    green  middle value  value  middle low    low
+    blue   low    low    middle value  value  middle
+    ====== ====== ====== ====== ====== ====== ======
 
-    Pillow computes it and its product with the value in double precision. In single precision, no byte of the 2^24
+    Pillow computes the product of share and value in double precision. In single precision, no byte of the 2^24
     products is rounded differently.
     """
     sector, part = _parts()
     lack = np.where(sector % 2 == 1, part, 1.0 - part).astype(np.float32)  # it falls in every second sixth, else rises
-    return (1.0 - (lack[:, None] * _SATURATIONS).astype(np.float64)).astype(np.float32)
+    middle = (1.0 - (lack[:, None] * _SATURATIONS).astype(np.float64)).astype(np.float32)
+    low = np.broadcast_to((1.0 - _SATURATIONS.astype(np.float64)).astype(np.float32), middle.shape)
+    shares = np.stack([np.ones_like(middle), middle, low])
+    hues = np.arange(256)
+    return [shares[np.array(roles)[sector], hues].reshape(-1) for roles in _ROLES]
 
 
-def _low(saturation: Any, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Compute the lowest channel as Pillow does, from bytes of saturation and value."""
-    share = (1.0 - _SATURATIONS.astype(np.float64)).astype(np.float32)
-    low = share[saturation] * value.astype(np.float32) + np.float32(0.5)
-    found: np.ndarray[Any, np.dtype[np.uint8]] = low.astype(np.uint8)
-    return found
+_ROLES = ((0, 1, 2, 2, 1, 0), (1, 0, 0, 1, 2, 2), (2, 2, 1, 0, 0, 1))
+"""For red, green and blue in each sixth: 0 value, 1 middle, 2 low."""
 
 
 _SATURATIONS = np.arange(256, dtype=np.float32) / np.float32(255)
@@ -188,61 +180,9 @@ def pil_hue(x: Tensor, turn: Tensor) -> Tensor:
     Returns:
         u8[n, 3, H, W], a new tensor.
     """
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    hue, saturation, low, value = _hsv(values_of(x.contiguous()), _tables(x.device))
-    hue += values_of(turn).reshape(-1, 1, 1)
-    _put_rgb(hue, saturation, low, value, _tables(x.device), values_of(out))
-    return out
+    return levels.hue(x, turn.view(-1, 1, 1), tables(x.device))
 
 
-def _hsv(x: Values, tables: _Tables) -> tuple[Values, Values, Values, Values]:
-    """Convert u8[n, 3, H, W] to hue, saturation, the lowest channel after a change of hue, and value, u8[n, H, W]
-    each."""
-    lib = library(x)
-    red, green, blue = x[:, 0], x[:, 1], x[:, 2]
-    higher, lower = lib.maximum(red, green), lib.minimum(red, green)
-    value, lowest = lib.maximum(higher, blue), lib.minimum(lower, blue)
-    middle = lib.maximum(lower, lib.minimum(higher, blue))
-    orders = (red >= blue).view(lib.uint8)
-    for pair in (green >= blue, red >= green):
-        orders = orders + orders + pair.view(lib.uint8)
-    spread = value - lowest
-    hue = looked_up(tables.hue, _index(orders, spread, value - middle))
-    both = looked_up(tables.saturation_low, _index(spread, value))
-    return hue, cast(both >> 8, "uint8"), cast(both, "uint8"), value
-
-
-def _put_rgb(hue: Values, saturation: Values, low: Values, value: Values, tables: _Tables, out: Values) -> None:
-    """Convert the results of :func:`_hsv` to u8[n, 3, H, W], and write it to ``out``.
-
-    In each sixth of the circle one channel is the value, one is the lowest, and one is between them:
-
-    ====== ====== ====== ====== ====== ====== ======
-    red    value  middle low    low    middle value
-    green  middle value  value  middle low    low
-    blue   low    low    middle value  value  middle
-    ====== ====== ====== ====== ====== ====== ======
-    """
-    lib = library(hue)
-    share = looked_up(tables.share, _index(hue, saturation))
-    share *= cast(value, "float32")
-    share += 0.5
-    middle = cast(share, "uint8")
-    # All bits of ``from_k`` are set where the hue is in sixth k or a later one, so (from_1 ^ from_3) selects two of
-    # them. Exclusive or changes the bits in which two channels differ.
-    from_1, from_2, from_3, from_4, from_5 = -(hue >= tables.sectors).view(lib.uint8)
-    one_to_four, one_to_two, three_to_four = from_1 ^ from_5, from_1 ^ from_3, from_3 ^ from_5
-    high, between = low ^ value, low ^ middle
-    out[:, 0] = value ^ (high & one_to_four) ^ (between & (from_2 ^ from_4 ^ one_to_four))
-    out[:, 1] = middle ^ (high & one_to_two) ^ (between & (one_to_two ^ from_4))
-    out[:, 2] = low ^ (high & three_to_four) ^ (between & (from_2 ^ three_to_four))
-
-
-def _index(*digits: Values) -> Values:
-    """Return the number whose digits are bytes, the most significant one first."""
-    short = len(digits) == 2 and isinstance(digits[0], np.ndarray)  # torch cannot compute with uint16
-    index = cast(digits[0], "uint16" if short else "int32")
-    for digit in digits[1:]:
-        index *= 256
-        index += digit
-    return index
+def turns(op: ops.Hue) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return u8[n], what is added to the hue byte of each image."""
+    return (op.factor * 255).astype(np.int32).astype(np.uint8)

@@ -15,7 +15,7 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
-from gpupipe.kernels import BATCH_FORMS, color, enhance, hue
+from gpupipe.kernels import BATCH_FORMS, hue, levels
 from gpupipe.kernels.apply import apply_batch, apply_sample
 from gpupipe.kernels.picture import array
 from gpupipe.parity.difference import Difference, difference
@@ -118,22 +118,6 @@ def test_pil_images(name: str, gray: bool) -> None:
         equal(apply_batch(as_tensor(image)[None].contiguous(), (op,))[0], want, k)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_tensors_take_the_place_of_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, where the same code computes with tensors."""
-    make, _ = CASES[name]
-    x = torch.stack([as_tensor(photograph(40, 50, i)) for i in range(3)])
-    for op in (make("pil", 3), O.Gray(on(3), kind="pil")):
-        at_once: Any = BATCH_FORMS[type(op)].__wrapped__  # type: ignore[attr-defined]
-        want = at_once(x.clone(), op)
-        with monkeypatch.context() as patch:
-            hue._tables.cache_clear()
-            for module in (color, enhance, hue):
-                patch.setattr(module, "values_of", lambda x: x)
-            equal(at_once(x.clone(), op), want, name)
-        hue._tables.cache_clear()
-
-
 @pytest.mark.parametrize("gray", [False, True], ids=["rgb", "gray"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32], ids=["uint8", "float32"])
 @pytest.mark.parametrize("name", CASES)
@@ -195,16 +179,14 @@ def cubes() -> Iterator[Any]:
 
 
 def test_hsv_is_pillows() -> None:
-    tables = hue._tables(torch.device("cpu"))
+    tables = hue.tables(torch.device("cpu"))
     for cube in cubes():
-        planes = as_tensor(cube)[None].contiguous().numpy()
-        byte, saturation, _, value = hue._hsv(planes, tables)
+        x = as_tensor(cube)[None]
         want = np.asarray(Image.fromarray(cube).convert("HSV"))
-        assert np.array_equal(np.stack([byte, saturation, value], -1)[0], want)
+        assert np.array_equal(torch.stack(levels.hsv_of(x, tables), dim=-1)[0].numpy(), want)
         hsv = Image.merge("HSV", Image.fromarray(cube).split())
-        want, got = np.asarray(hsv.convert("RGB")), np.empty_like(planes)
-        hue._put_rgb(planes[:, 0], planes[:, 1], want.min(-1)[None], planes[:, 2], tables, got)
-        assert np.array_equal(got[0].transpose(1, 2, 0), want)
+        got = levels.rgb_of(x[:, 0], x[:, 1], x[:, 2], tables)
+        assert np.array_equal(got[0].permute(1, 2, 0).numpy(), np.asarray(hsv.convert("RGB")))
 
 
 def test_hue_that_does_not_turn() -> None:

@@ -1,4 +1,4 @@
-"""Crops, resizes, flips and arithmetic in one call are, bit by bit, what the forms make one after another."""
+"""What one call makes of an image is, bit by bit, what the forms make one after another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from gpupipe import transforms as T
 from gpupipe.engines.host.image_batch import ImageBatch
 from gpupipe.kernels import at_once
 from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
-from gpupipe.kernels.at_once import AtOnce, Moves
+from gpupipe.kernels.at_once import AtOnce, Steps
 from gpupipe.kernels.picture import chw
 from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.buffers import BatchPool
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Crop, Flip, Normalize, Resize, ToDtype
+from gpupipe.transforms.ops.structure import by_view
 
 N = 9
 SIZE = (60, 84)
@@ -37,6 +38,17 @@ CHAINS: dict[str, list[Any]] = {
     "scaled": [T.RandomCrop(32), T.ToTensor()],
     "nothing": [T.ToImage()],
     "the same size": [T.Resize(SIZE), T.CenterCrop(SIZE), *SCALE],
+    "colors": [T.RandomResizedCrop(32), T.ColorJitter(0.8, 0.8, 0.8, 0.3), T.RandomGrayscale(0.3), *SCALE],
+    "blurred": [
+        T.RandomResizedCrop(32),
+        T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8),
+        T.RandomApply([T.GaussianBlur((9, 5), (0.1, 2.0))], 0.5),
+        T.RandomSolarize(128, 0.5),
+        T.RandomHorizontalFlip(),
+        *SCALE,
+    ],
+    "color bytes": [T.GaussianBlur(3, 0.2), T.ColorJitter(0.4, 0.4, 0.2, 0.1), T.CenterCrop(24), T.PILToTensor()],
+    "solarized hues": [T.RandomSolarize(90, 1.0), T.ColorJitter(hue=0.5), T.RandomSolarize(300, 1.0), *SCALE],
     "colors first": [T.ColorJitter(0.4, 0.4), T.RandomResizedCrop(32), *SCALE],
     "colors last": [T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4), *SCALE],
     "erased": [T.RandomResizedCrop(32), *SCALE, T.RandomErasing(0.5, value="random")],
@@ -44,7 +56,7 @@ CHAINS: dict[str, list[Any]] = {
     "padded": [T.RandomCrop(64, padding=8, fill=(10, 20, 30)), T.RandomHorizontalFlip(), *SCALE],
     "gray": [T.Grayscale(), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(0.5, 0.5)],
 }
-IN_ONE_CALL = {"train", "val", "bicubic", "enlarged", "as tensors", "bytes", "scaled", "nothing", "the same size"}
+IN_SEVERAL_CALLS = {"erased", "float16", "padded", "gray"}
 LAYOUTS = ["contiguous_format", "channels_last"]
 
 
@@ -89,16 +101,16 @@ WAYS = {"compiled": None, "deprecated": _deprecated, "without TorchScript": _gon
 
 
 @pytest.fixture(params=list(WAYS))
-def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[float]]]:
     """The steps of every call."""
     if instead := WAYS[request.param]:
         monkeypatch.setattr(torch.jit, "script", instead)
     at_once._compiled.cache_clear()
-    seen, put = list[list[int]](), AtOnce.put
+    seen, put = list[list[float]](), AtOnce.put
 
-    def watched(self: AtOnce, image: Any, steps: list[int], out: torch.Tensor) -> None:
-        seen.append(steps)
-        put(self, image, steps, out)
+    def watched(self: AtOnce, image: Any, numbers: list[float], steps: Steps, out: torch.Tensor) -> None:
+        seen.append(numbers)
+        put(self, image, numbers, steps, out)
 
     monkeypatch.setattr(AtOnce, "put", watched)
     yield seen
@@ -107,7 +119,7 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.parametrize("memory_format", LAYOUTS)
 @pytest.mark.parametrize("chain", list(CHAINS))
-def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, calls: list[list[int]]) -> None:
+def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, calls: list[list[float]]) -> None:
     ops = resolved(chain)
     before = [pixels.copy() for pixels in PIXELS]
     got = batch_of(ops, memory_format)
@@ -115,13 +127,23 @@ def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, call
     assert got.dtype == want.dtype and torch.equal(got, want)
     assert got.is_contiguous(memory_format=getattr(torch, memory_format))
     assert all(np.array_equal(a, b) for a, b in zip(PIXELS, before, strict=True))
-    if chain in IN_ONE_CALL:
-        moves = any(isinstance(op, (Crop, Resize, Flip)) for op in ops)
-        assert len(calls) == N and any(calls) == (moves and chain != "the same size")
+    if chain not in IN_SEVERAL_CALLS:
+        assert len(calls) == N and any(calls) == (chain not in {"nothing", "the same size"})
+
+
+def test_every_view_is_one_call(calls: list[list[float]]) -> None:
+    pipeline = T.Compose([T.RandomHorizontalFlip(), T.MultiView([CHAINS["blurred"], CHAINS["colors"]])])
+    ops = pipeline.resolve(3, 1, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1)))[0]
+    batch = ImageBatch(N, ops, BatchPool(keep=2))
+    for row, pixels in enumerate(PIXELS):
+        batch.put(pixels, row)
+    assert len(batch.tensors) == 2 and len(calls) == 2 * N
+    for got, own in zip(batch.tensors, by_view(ops), strict=True):
+        assert torch.equal(got, one_after_another(own, "contiguous_format"))
 
 
 @pytest.mark.parametrize("memory_format", LAYOUTS)
-def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list[int]]) -> None:
+def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list[float]]) -> None:
     """Windows of larger images, and images that may not be written to."""
     ops = resolved("train")
     wide = [np.pad(pixels, ((3, 2), (5, 4), (0, 0)))[3:-2, 5:-4] for pixels in PIXELS]
@@ -140,7 +162,7 @@ def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list
 def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms() -> None:
     ops = resolved("padded")
     head, _ = head_and_tail(ops)
-    found = [Moves(head).steps(pixels, row) for row, pixels in enumerate(PIXELS)]
+    found = [Steps(head).of(pixels, row) for row, pixels in enumerate(PIXELS)]
     outside = [
         min(op.top[i], op.left[i]) < 0 or op.top[i] + op.height[i] > SIZE[0] or op.left[i] + op.width[i] > SIZE[1]
         for op in head
@@ -148,10 +170,10 @@ def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms() ->
         if isinstance(op, Crop)
     ]
     assert all(outside) and found == [None] * N
-    inside = Moves(head_and_tail(resolved("train"))[0])
-    assert inside.steps(PIXELS[0], 0) is not None
-    assert inside.steps(PIXELS[0].astype(np.float32), 0) is None
-    assert inside.steps(PIXELS[0][:, :, 0], 0) is None
+    inside = Steps(head_and_tail(resolved("train"))[0])
+    assert inside.of(PIXELS[0], 0) is not None
+    assert inside.of(PIXELS[0].astype(np.float32), 0) is None
+    assert inside.of(PIXELS[0][:, :, 0], 0) is None
 
 
 def test_a_forked_child_waits_for_no_lock_of_torchscript() -> None:
@@ -169,8 +191,12 @@ def test_a_forked_child_waits_for_no_lock_of_torchscript() -> None:
     try:
         child = os.fork()
         if not child:
-            same = at_once._compiled() is at_once._put and torch.equal(batch_of(ops, "contiguous_format"), want)
-            os._exit(0 if same else 1)
+            same = False
+            try:
+                plain = at_once._compiled(at_once._put) is at_once._put
+                same = plain and torch.equal(batch_of(ops, "contiguous_format"), want)
+            finally:
+                os._exit(0 if same else 1)
         assert os.waitpid(child, 0)[1] == 0
     finally:
         done.set()
@@ -190,10 +216,10 @@ def test_how_many_ops_it_does() -> None:
     number = np.full(1, 8, np.int32)
     resize, flip = Resize(number, number), Flip(np.ones(1, np.bool_))
     nearest, plain = Resize(number, number, "nearest"), Resize(number, number, antialias=False, kind="tensor")
-    assert Moves.last_of((resize, flip)) == 2
-    assert Moves.last_of((nearest, flip)) == 1
-    assert Moves.last_of((plain, flip)) == 1
-    assert Moves.last_of((Resize(number, number, kind="array"),)) == 0
+    assert Steps.last_of((resize, flip)) == 2
+    assert Steps.last_of((nearest, flip)) == 1
+    assert Steps.last_of((plain, flip)) == 1
+    assert Steps.last_of((Resize(number, number, kind="array"),)) == 0
 
 
 def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:
@@ -203,7 +229,7 @@ def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:
     assert torch.equal(batch.tensors[0], one_after_another(resolved("train")[-2:], "contiguous_format"))
 
 
-def test_different_sizes_are_an_error_as_without_it(calls: list[list[int]]) -> None:
+def test_different_sizes_are_an_error_as_without_it(calls: list[list[float]]) -> None:
     batch = ImageBatch(N, resolved("nothing"), BatchPool(keep=1))
     batch.put(PIXELS[0], 0)
     with pytest.raises(ValueError, match="different sizes"):

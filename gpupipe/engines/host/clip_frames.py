@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.apply import apply_batch, apply_sample, head_and_tail
-from ...kernels.at_once import AtOnce, Moves
+from ...kernels.at_once import AtOnce, Steps
 from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, is_arithmetic
 from ...media import Clip
@@ -80,14 +80,14 @@ class _Batch(FrameTaker):
         self._places = [clip.unbind() for clip in places.unbind()]
         """[C, H, W]: the destination of each frame of each clip."""
         # One call makes a frame only if it includes all of the ops.
-        here = Moves.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
-        self._moves = Moves(self._head if here else ())
+        here = Steps.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
+        self._steps = Steps(self._head if here else ())
         self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
 
     @TRANSFORMS
     def put(self, row: int, t: int, pixels: Array) -> None:
-        if self._at_once is not None and (found := self._moves.steps(pixels, row)) is not None:
-            self._at_once.put(pixels, found[0], self._places[row][t])
+        if self._at_once is not None and (found := self._steps.of(pixels, row)) is not None:
+            self._at_once.put(pixels, found[0], self._steps, self._places[row][t])
             return
         image = apply_sample(pixels, self._head, row, _ALL)
         assert not isinstance(image, tuple)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.apply import apply_batch, apply_sample, apply_together, head_and_tail
-from ...kernels.at_once import AtOnce, Moves
+from ...kernels.at_once import AtOnce, Steps
 from ...kernels.geometry import joined_crops
 from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, different_sizes, group_size
@@ -21,7 +21,7 @@ from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
 from ...transforms.ops.op import Array
 
 _ALL = {**FORMS, **FAST_FORMS}
-_STAY = Moves(())
+_NO_STEPS = Steps(())
 
 
 class ImageBatch:
@@ -72,8 +72,11 @@ class ImageBatch:
         """Remaining ops for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
         self.forms = _ALL if fast and not exact else FORMS
-        last = Moves.last_of(self.head) if fast and not self.has_views else 0
-        self._first, self._moves = self.head[: len(self.head) - last], Moves(self.head[len(self.head) - last :])
+        views = self.head[-1] if self.has_views else None
+        self._shared = self.head[:-1] if isinstance(views, Views) else ()
+        branches = views.branches if isinstance(views, Views) else (self.head,)
+        self._branches = [_split(ops) for ops in branches] if self.forms is _ALL else []
+        """Ops of each view: those that run one by one, and those in one call."""
         self._head = [(op, bool(op.rows)) for op in self.head]
         self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
@@ -95,10 +98,14 @@ class ImageBatch:
 
         ``ops`` are applied, by default all of :attr:`head`, and then the ops after them.
         """
-        first, moves = (self._first, self._moves) if ops is None else (ops, _STAY)
-        made = apply_sample(image, first, row, self.forms)
+        if ops is None and self._branches:
+            shared = apply_sample(image, self._shared, row, self.forms)
+            for view, (first, steps) in enumerate(self._branches):
+                self._put(apply_sample(shared, first, row, self.forms), row, view, steps)  # type: ignore[arg-type]
+            return
+        made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
-            self._put(one, row, k, moves)
+            self._put(one, row, k, _NO_STEPS)
 
     def group_of(self, shape: tuple[int, ...]) -> int:
         """Return how many images of shape [H, W, C] are best put at once."""
@@ -125,17 +132,17 @@ class ImageBatch:
             planar = x.dtype == torch.uint8 and self._layout is torch.contiguous_format
             apply_batch(x.contiguous() if planar else x, _mine(end.ops, rows), out=batch[rows])
 
-    def _put(self, image: Array, row: int, view: int, moves: Moves) -> None:
+    def _put(self, image: Array, row: int, view: int, steps: Steps) -> None:
         end = self._ends[view]
-        found = None if end.at_once is None else moves.steps(image, row)
+        found = None if end.at_once is None else steps.of(image, row)
         if end.at_once is not None and found is not None:
-            steps, size = found
+            numbers, size = found
             place = self._place(row, view, (image.shape[2], *size), torch.uint8)
-            end.at_once.put(image, steps, place)
+            end.at_once.put(image, numbers, steps, place)
             if end.rest:
                 apply_batch(place[None], _mine(end.rest, slice(row, row + 1)), out=place[None])
             return
-        image = apply_sample(image, moves.ops, row, self.forms)  # type: ignore[assignment]
+        image = apply_sample(image, steps.ops, row, self.forms)  # type: ignore[assignment]
         # If the batch has planes, reorder bytes rather than floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
@@ -207,6 +214,12 @@ class _End:
         self.at_once = AtOnce(tail[:n], layout) if (n or not tail) and not again else None
         self.rest = self.ops[n:]
         """Remaining ops after it."""
+
+
+def _split(ops: Sequence[Op]) -> tuple[Sequence[Op], Steps]:
+    """Split ops into those that run one by one, and those in one call."""
+    n = len(ops) - Steps.last_of(ops)
+    return ops[:n], Steps(ops[n:])
 
 
 def _mine(ops: Sequence[tuple[Op, bool]], rows: slice) -> list[Op]:
