@@ -25,10 +25,13 @@ from ..transforms.ops import (
     Flip,
     Gray,
     Hue,
+    Invert,
     Normalize,
     Op,
+    Posterize,
     Resize,
     Saturation,
+    Sharpness,
     Solarize,
     ToDtype,
 )
@@ -36,11 +39,11 @@ from ..transforms.ops.op import Array, HasMask
 from .dtype import constant
 from .geometry import resizes_by_torch
 from .hue import tables, turns
-from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, solarize
+from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, sharpness, solarize
 from .picture import nchw
 
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
-_BRIGHTNESS, _CONTRAST, _SATURATION, _SOLARIZE, _GRAY, _BLUR, _HUE = range(5, 12)
+_BRIGHTNESS, _CONTRAST, _SATURATION, _SHARPNESS, _SOLARIZE, _GRAY, _BLUR, _HUE, _POSTERIZE, _INVERT = range(5, 15)
 """Kinds of steps. TorchScript code uses the numbers directly."""
 
 
@@ -117,10 +120,14 @@ def _moved(x: Tensor, kind: int, numbers: list[float], planar: bool) -> Tensor:
 
 
 def _colored(x: Tensor, kind: int, numbers: list[float], hues: list[Tensor]) -> Tensor:
-    if kind == 11:
+    if kind == 12:
         return hue(bytes_of(x), torch.tensor(int(numbers[0]), dtype=torch.uint8, device="cpu"), hues)
+    if kind == 13:
+        return bytes_of(x).bitwise_and(int(numbers[0]))
+    if kind == 14:
+        return bytes_of(x).bitwise_not()
     x = levels_of(x)
-    if kind == 10:
+    if kind == 11:
         values = x[0].to(torch.float64) if numbers[3] == 1.0 else x[0]
         made = blur(values, int(numbers[0]), int(numbers[1]), numbers[2])
         return made.round_().to(torch.float32).contiguous()[None]
@@ -132,6 +139,8 @@ def _colored(x: Tensor, kind: int, numbers: list[float], hues: list[Tensor]) -> 
     if kind == 7:
         return saturation(x, number)
     if kind == 8:
+        return sharpness(x, number)
+    if kind == 9:
         return solarize(x, number)
     return luma(x).repeat(1, x.shape[1], 1, 1)
 
@@ -170,26 +179,34 @@ os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class Steps:
-    """Ops of a batch's images, as steps of :meth:`AtOnce.put`.
+    """Ops of a batch's images, the last ones of each image as steps of :meth:`AtOnce.put`.
 
     Args:
-        ops: with a row for each image; see :meth:`last_of`.
+        ops: any ops, with a row for each image.
+        count: number of images.
     """
 
-    def __init__(self, ops: Sequence[Op]):
-        self.ops = ops
-        self._numbers = [_numbers(op) for op in ops]
-        self.hues = tables(torch.device("cpu")) if any(kind == _HUE for kind, _ in self._numbers) else []
+    def __init__(self, ops: Sequence[Op], count: int):
+        self._ops = ops
+        self._numbers = [_numbers(op) if _can_be_step(op) else None for op in ops]
+        kinds = [found[0] for found in self._numbers if found is not None]
+        self.hues = tables(torch.device("cpu")) if _HUE in kinds else []
         """Tables of the hues, if any op needs them."""
-        self.has_colors = any(kind >= _BRIGHTNESS for kind, _ in self._numbers)
+        self.has_colors = any(kind >= _BRIGHTNESS for kind in kinds)
+        starts = np.zeros(count, np.int64)
+        for n, (op, found) in enumerate(zip(ops, self._numbers, strict=True), 1):
+            if found is None:
+                starts[op.mask if isinstance(op, HasMask) else slice(None)] = n
+        self.starts: list[int] = starts.tolist()
+        """For each image, the first op from which on all ops are steps, or pass it."""
 
-    @staticmethod
-    def last_of(ops: Sequence[Op]) -> int:
-        """Return how many of the last ops can be steps."""
-        n = len(ops)
-        while n and _can_be_step(ops[n - 1]):
-            n -= 1
-        return len(ops) - n
+    def before(self, row: int) -> Sequence[Op]:
+        """Return the ops before the steps of an image."""
+        return self._ops[: self.starts[row]]
+
+    def ops(self, row: int) -> Sequence[Op]:
+        """Return the ops that are steps of an image."""
+        return self._ops[self.starts[row] :]
 
     def of(self, image: Array, row: int) -> tuple[list[float], tuple[int, int]] | None:
         """Return the steps of image ``row`` and its resulting (height, width).
@@ -201,10 +218,10 @@ class Steps:
             return None
         steps: list[float] = []
         height, width = image.shape[:2]
-        for kind, rows in self._numbers:
-            numbers = rows[row]
-            if numbers is None:
+        for found in self._numbers[self.starts[row] :]:
+            if found is None or (numbers := found[1][row]) is None:
                 continue
+            kind = found[0]
             if kind == _CROP:
                 top, left, h, w = numbers
                 if top < 0 or left < 0 or top + h > height or left + w > width:
@@ -276,7 +293,10 @@ _KINDS: dict[type[Op], Callable[[Any], tuple[Any, ...]]] = {
     Brightness: lambda op: (_BRIGHTNESS, op.factor),
     Contrast: lambda op: (_CONTRAST, op.factor),
     Saturation: lambda op: (_SATURATION, op.factor),
+    Sharpness: lambda op: (_SHARPNESS, op.factor),
     Solarize: lambda op: (_SOLARIZE, np.ceil(op.threshold)),
+    Posterize: lambda op: (_POSTERIZE, 256 - (1 << (8 - op.bits))),
+    Invert: lambda op: (_INVERT,),
     Gray: lambda op: (_GRAY,),
     # Scripts may allow torch to multiply float32 with fewer bits, which some CPUs do, but not float64.
     Blur: lambda op: (_BLUR, *op.kernel_size, op.sigma, torch.get_float32_matmul_precision() != "highest"),

@@ -14,20 +14,14 @@ from torch import Tensor
 from ..transforms import ops
 from .color import Factor, largest, number, numbers
 from .device_random import on
-from .levels import blend
+from .levels import sharpness as sharpened, sum_of_nine
 from .picture import Picture, pil, to_bytes
 from .registry import batch_form, form, level_form
 
 
 @level_form(ops.Sharpness)
 def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
-    if min(values.shape[-2:]) > 2:
-        inner = values[..., 1:-1, 1:-1]
-        total = _sum_of_nine(values).add_(inner, alpha=4)
-        # Thirteenths are never halves, so rounding is unambiguous.
-        less = total.add_(6.5).div_(13).floor_()
-        blend(inner, less, numbers(op.factor, values))
-    return values
+    return sharpened(values, numbers(op.factor, values))
 
 
 @batch_form(ops.Sharpness, together="pil")
@@ -35,12 +29,6 @@ def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
     if op.kind == "pil":
         return to_bytes(pil_sharpness(x.to(torch.float32), op))
     return tensor_sharpness(x, number(op.factor, x))
-
-
-def _sum_of_nine(x: Tensor) -> Tensor:
-    """Sum each pixel and its eight neighbors, [..., H - 2, W - 2]."""
-    rows = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])
-    return (rows[..., :-2] + rows[..., 1:-1]).add_(rows[..., 2:])
 
 
 def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
@@ -71,7 +59,7 @@ def tensor_sharpness(x: Tensor, factor: Factor) -> Tensor:
 
 def _smooth_by_sums(x: Tensor) -> Tensor:
     """Apply the smoothing filter without a convolution, for which cuDNN may round to TF32."""
-    return _sum_of_nine(x).add_(x[..., 1:-1, 1:-1], alpha=4).div_(13)
+    return sum_of_nine(x).add_(x[..., 1:-1, 1:-1], alpha=4).div_(13)
 
 
 @lru_cache(maxsize=16)

@@ -62,6 +62,22 @@ def saturation(levels: Tensor, factor: Tensor) -> Tensor:
     return levels if levels.shape[1] == 1 else blend(levels, luma(levels), factor)
 
 
+def sharpness(levels: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the smoothed image, in place. The outermost pixels do not change."""
+    if min(levels.shape[2], levels.shape[3]) > 2:
+        inner = levels[:, :, 1:-1, 1:-1]
+        # Thirteenths are never halves, so rounding is unambiguous.
+        smooth = sum_of_nine(levels).add_(inner, alpha=4).add_(6.5).div_(13).floor_()
+        blend(inner, smooth, factor)
+    return levels
+
+
+def sum_of_nine(x: Tensor) -> Tensor:
+    """Sum each pixel and its eight neighbors, [..., H - 2, W - 2]."""
+    rows = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])
+    return (rows[..., :-2] + rows[..., 1:-1]).add_(rows[..., 2:])
+
+
 # ---- hue
 
 

@@ -21,7 +21,7 @@ from gpupipe.kernels.picture import chw
 from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.buffers import BatchPool
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.ops import Crop, Flip, Normalize, Resize, ToDtype
+from gpupipe.transforms.ops import Crop, Equalize, Flip, Normalize, Resize, ToDtype
 from gpupipe.transforms.ops.structure import by_view
 
 N = 9
@@ -49,6 +49,16 @@ CHAINS: dict[str, list[Any]] = {
     ],
     "color bytes": [T.GaussianBlur(3, 0.2), T.ColorJitter(0.4, 0.4, 0.2, 0.1), T.CenterCrop(24), T.PILToTensor()],
     "solarized hues": [T.RandomSolarize(90, 1.0), T.ColorJitter(hue=0.5), T.RandomSolarize(300, 1.0), *SCALE],
+    "enhanced": [
+        T.RandomResizedCrop(32),
+        T.RandomPosterize(3, 0.5),
+        T.RandomAdjustSharpness(1.7, 0.7),
+        T.RandomInvert(0.5),
+        T.RandomEqualize(0.3),
+        T.RandomPosterize(2, 0.5),
+        T.RandomAdjustSharpness(0.2, 0.7),
+        *SCALE,
+    ],
     "colors first": [T.ColorJitter(0.4, 0.4), T.RandomResizedCrop(32), *SCALE],
     "colors last": [T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4), *SCALE],
     "erased": [T.RandomResizedCrop(32), *SCALE, T.RandomErasing(0.5, value="random")],
@@ -162,7 +172,7 @@ def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list
 def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms() -> None:
     ops = resolved("padded")
     head, _ = head_and_tail(ops)
-    found = [Steps(head).of(pixels, row) for row, pixels in enumerate(PIXELS)]
+    found = [Steps(head, N).of(pixels, row) for row, pixels in enumerate(PIXELS)]
     outside = [
         min(op.top[i], op.left[i]) < 0 or op.top[i] + op.height[i] > SIZE[0] or op.left[i] + op.width[i] > SIZE[1]
         for op in head
@@ -170,7 +180,7 @@ def test_what_is_not_bytes_or_reaches_beyond_the_image_is_left_to_the_forms() ->
         if isinstance(op, Crop)
     ]
     assert all(outside) and found == [None] * N
-    inside = Steps(head_and_tail(resolved("train"))[0])
+    inside = Steps(head_and_tail(resolved("train"))[0], N)
     assert inside.of(PIXELS[0], 0) is not None
     assert inside.of(PIXELS[0].astype(np.float32), 0) is None
     assert inside.of(PIXELS[0][:, :, 0], 0) is None
@@ -216,10 +226,17 @@ def test_how_many_ops_it_does() -> None:
     number = np.full(1, 8, np.int32)
     resize, flip = Resize(number, number), Flip(np.ones(1, np.bool_))
     nearest, plain = Resize(number, number, "nearest"), Resize(number, number, antialias=False, kind="tensor")
-    assert Steps.last_of((resize, flip)) == 2
-    assert Steps.last_of((nearest, flip)) == 1
-    assert Steps.last_of((plain, flip)) == 1
-    assert Steps.last_of((Resize(number, number, kind="array"),)) == 0
+    assert Steps((resize, flip), 1).starts == [0]
+    assert Steps((nearest, flip), 1).starts == [1]
+    assert Steps((plain, flip), 1).starts == [1]
+    assert Steps((Resize(number, number, kind="array"),), 1).starts == [1]
+
+
+def test_images_begin_with_the_first_op_after_the_last_one_that_cannot_be_a_step() -> None:
+    number, some = np.full(3, 8, np.int32), np.array([True, False, True])
+    equalize = Equalize(mask=np.array([False, False, True]))
+    steps = Steps((Resize(number, number), Equalize(mask=some), Flip(some), equalize), 3)
+    assert steps.starts == [2, 0, 4]
 
 
 def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:

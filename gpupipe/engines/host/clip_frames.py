@@ -80,8 +80,8 @@ class _Batch(FrameTaker):
         self._places = [clip.unbind() for clip in places.unbind()]
         """[C, H, W]: the destination of each frame of each clip."""
         # One call makes a frame only if it includes all of the ops.
-        here = Steps.last_of(self._head) == len(self._head) and AtOnce.first_of(self._tail) == len(self._tail)
-        self._steps = Steps(self._head if here else ())
+        self._steps = Steps(self._head, clips)
+        here = not any(self._steps.starts) and AtOnce.first_of(self._tail) == len(self._tail)
         self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
 
     @TRANSFORMS

@@ -21,7 +21,6 @@ from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
 from ...transforms.ops.op import Array
 
 _ALL = {**FORMS, **FAST_FORMS}
-_NO_STEPS = Steps(())
 
 
 class ImageBatch:
@@ -75,8 +74,9 @@ class ImageBatch:
         views = self.head[-1] if self.has_views else None
         self._shared = self.head[:-1] if isinstance(views, Views) else ()
         branches = views.branches if isinstance(views, Views) else (self.head,)
-        self._branches = [_split(ops) for ops in branches] if self.forms is _ALL else []
-        """Ops of each view: those that run one by one, and those in one call."""
+        self._branches = [Steps(ops, count) for ops in branches] if self.forms is _ALL else []
+        """Ops of each view, after the shared ones."""
+        self._no_steps = Steps((), count)
         self._head = [(op, bool(op.rows)) for op in self.head]
         self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
@@ -100,12 +100,12 @@ class ImageBatch:
         """
         if ops is None and self._branches:
             shared = apply_sample(image, self._shared, row, self.forms)
-            for view, (first, steps) in enumerate(self._branches):
-                self._put(apply_sample(shared, first, row, self.forms), row, view, steps)  # type: ignore[arg-type]
+            for view, steps in enumerate(self._branches):
+                self._put(apply_sample(shared, steps.before(row), row, self.forms), row, view, steps)  # type: ignore[arg-type]
             return
         made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
         for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
-            self._put(one, row, k, _NO_STEPS)
+            self._put(one, row, k, self._no_steps)
 
     def group_of(self, shape: tuple[int, ...]) -> int:
         """Return how many images of shape [H, W, C] are best put at once."""
@@ -142,7 +142,7 @@ class ImageBatch:
             if end.rest:
                 apply_batch(place[None], _mine(end.rest, slice(row, row + 1)), out=place[None])
             return
-        image = apply_sample(image, steps.ops, row, self.forms)  # type: ignore[assignment]
+        image = apply_sample(image, steps.ops(row), row, self.forms)  # type: ignore[assignment]
         # If the batch has planes, reorder bytes rather than floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
@@ -214,12 +214,6 @@ class _End:
         self.at_once = AtOnce(tail[:n], layout) if (n or not tail) and not again else None
         self.rest = self.ops[n:]
         """Remaining ops after it."""
-
-
-def _split(ops: Sequence[Op]) -> tuple[Sequence[Op], Steps]:
-    """Split ops into those that run one by one, and those in one call."""
-    n = len(ops) - Steps.last_of(ops)
-    return ops[:n], Steps(ops[n:])
 
 
 def _mine(ops: Sequence[tuple[Op, bool]], rows: slice) -> list[Op]:
