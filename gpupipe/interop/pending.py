@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -19,8 +18,9 @@ from torch.utils import _pytree
 
 from ..datasets.arrangements import ARRANGEMENTS
 from ..datasets.sample_form import kept, tv_image
-from ..transforms.ops import Crop, Flip, Op
+from ..transforms.ops import Op
 from .steps import TO_IMAGE, TO_TENSOR, Arranged, Copied, Pending, Step, current_call, open_step, written_step
+from .tensor_moves import MOVES
 
 
 def pending_step(made: Any) -> Step | None:
@@ -252,8 +252,8 @@ def _carried(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0]
     if func in _VIEWS and not kwargs and _is_as_large(*args):
         return _shared(args[0].pending)
-    if func in _MOVES and args and isinstance(args[0], PendingTensor):
-        op = _MOVES[func](*args, **kwargs)
+    if func in MOVES and args and isinstance(args[0], PendingTensor) and len(_shape(args[0].pending)) == 3:
+        op = MOVES[func](*args[1:], **kwargs)
         if op is not None:
             return _moved(args[0], op, lambda value: func(value, *args[1:], **kwargs))
     if func in _IN_PLACE:
@@ -360,37 +360,6 @@ def _moved(tensor: Any, op: Callable[[int, int], Op | None], act: Callable[[Any]
     return NotImplemented if step is None else pending_tensor(step)
 
 
-def _flipped(tensor: Any, *dims: Any, **named: Any) -> Callable[[int, int], Op | None] | None:
-    dims = named.get("dims", dims)
-    dims = tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else tuple(dims)
-    axis = {(-1,): "horizontal", (2,): "horizontal", (-2,): "vertical", (1,): "vertical"}.get(dims)
-    is_image = len(_shape(tensor.pending)) == 3
-    return None if axis is None or not is_image else lambda height, width: Flip(np.ones(1, np.bool_), axis)  # type: ignore[arg-type]
-
-
-def _window(tensor: Any, key: Any) -> Callable[[int, int], Op | None] | None:
-    """Read ``tensor[:, top:bottom, left:right]``."""
-    whole = slice(None)
-    if type(key) is not tuple or len(key) != 3 or not (key[0] is ... or key[0] == whole):
-        return None
-    if len(_shape(tensor.pending)) != 3 or any(type(part) is not slice or part.step is not None for part in key[1:]):
-        return None
-
-    def op(height: int, width: int) -> Op | None:
-        (top, bottom, _), (left, right, _) = key[1].indices(height), key[2].indices(width)
-        at, size = (top, left), (bottom - top, right - left)
-        y, x, h, w = (np.array([n], np.int32) for n in (*at, *size))
-        return Crop(y, x, h, w) if min(size) > 0 else None
-
-    return op
-
-
-_MOVES: dict[Any, Callable[..., Any]] = {
-    Tensor.flip: _flipped,
-    torch.flip: _flipped,
-    Tensor.__getitem__: _window,
-}
-"""Functions of tensors that an engine does, with what returns the op for an image of (height, width)."""
 _COPIES = {Tensor.clone, torch.clone}
 _VIEWS = {Tensor.view, Tensor.reshape, torch.reshape}
 _SAME = {Tensor.detach, torch.detach, Tensor.contiguous, Tensor.cpu}

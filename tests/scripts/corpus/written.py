@@ -170,7 +170,7 @@ class Binary(Files):
 
 
 class Restored(Files):
-    """A pair for restoration: tensors of both, then one window of both, flipped."""
+    """A pair for restoration: tensors of both, then one window of both, flipped and turned."""
 
     def __getitem__(self, i: int) -> Any:
         clean, noisy = self.image(i), Image.open(self.root / "images" / f"{self.names[i - 1]}.jpg").convert("RGB")
@@ -180,6 +180,8 @@ class Restored(Files):
         clean, noisy = clean[:, top : top + 32, left : left + 32], noisy[:, top : top + 32, left : left + 32]
         if random.random() < 0.5:
             clean, noisy = clean.flip(2), torch.flip(noisy, [2])
+        turns = random.randint(-1, 3)
+        clean, noisy = torch.rot90(clean, turns, dims=(1, 2)), noisy.rot90(-turns, (-1, -2))
         return clean, noisy, i
 
 
