@@ -33,12 +33,10 @@ def _flipped(*dims: Any, **named: Any) -> _Move | None:
 
 def _turned(k: int = 1, dims: Any = (0, 1)) -> _Move | None:
     """Read ``tensor.rot90(k, (1, 2))``."""
-    direction = {("vertical", "horizontal"): 1, ("horizontal", "vertical"): -1}.get(
-        tuple(_AXES.get((d,)) for d in dims)
-    )
-    if direction is None:
+    axes = [_AXES.get((dim,)) for dim in dims]
+    if len(axes) != 2 or None in axes or axes[0] == axes[1]:
         return None
-    angle = 90.0 * (operator.index(k) * direction % 4)
+    angle = 90.0 * (operator.index(k) * (1 if axes[0] == "vertical" else -1) % 4)
 
     def op(height: int, width: int) -> Op:
         images = Images(np.array([[height, width]], np.int64), kind="tensor")
