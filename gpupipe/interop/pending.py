@@ -294,7 +294,10 @@ def _may_write(tensor: Any) -> bool:
     pending = tensor.pending if isinstance(tensor, PendingTensor) else None
     if pending is None or pending.is_computed or pending.is_shared or not pending.dtype.is_floating_point:
         return False
-    # Only these have memory of their own.
+    # Only these have memory of their own: copies, computed values, and tensors that were made of a PIL image.
+    if isinstance(pending, Step):
+        given = pending.source.image if pending.before is None else pending.before
+        return pending.kind == "tensor" and (isinstance(given, Image.Image) or getattr(given, "kind", "") == "pil")
     return isinstance(pending, Copied) or (isinstance(pending, Arranged) and ARRANGEMENTS[pending.name].makes_values)
 
 

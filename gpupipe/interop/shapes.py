@@ -410,8 +410,19 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = Tr
         if not is_whole:
             sample = ds[index]
         run.forget_given()
+    _refuse_outdated(run, sample)
     with unread():  # it keeps files open that the rest of the sample needs
         return made_by_engines(sample)
+
+
+def _refuse_outdated(run: SampleCall, sample: Any) -> None:
+    """Raise :class:`UnsupportedError` if code has written to a tensor after another one was made from it. Made later,
+    the other one would be a copy with the change, or a view without it."""
+    parts = (part for part in leaves(sample) if isinstance(part, (PendingTensor, PendingImage)))
+    if run.made_late or any(object.__getattribute__(part, "pending").is_outdated for part in parts):
+        why = "it writes to a tensor of an image after it has made another one from it"
+        run.hint = Reason(why, "looks-at-values")
+        raise UnsupportedError(why, "looks-at-values")
 
 
 # ---- containers

@@ -116,6 +116,8 @@ class SampleCall:
     """Images that were given to transforms."""
     arrays: list[Any] = field(default_factory=list)
     """Unread arrays that were given to transforms."""
+    made_late: bool = False
+    """Whether a value was computed from a tensor to which the script had written since it asked for the value."""
     begun: int = 0
     """Number of sequences of draws that have started."""
 
@@ -127,7 +129,12 @@ class SampleCall:
     def restart(self) -> None:
         """Forget everything, to repeat the call."""
         self.noticed, self.looks, self.sources, self.arrays, self.begun = [], [], [], [], 0
-        self.failure, self.hint = None, None
+        self.failure, self.hint, self.made_late = None, None, False
+
+
+def _version(value: Any) -> int:
+    """Return the number of writes to a tensor. Tensors that were made in inference mode do not count them."""
+    return value._version if isinstance(value, Tensor) and not value.is_inference() else 0
 
 
 class Pending:
@@ -135,6 +142,7 @@ class Pending:
 
     run: SampleCall
     _value: Any = None
+    _version = 0
     is_shared = False
     """Whether several tensors stand for the same memory."""
 
@@ -148,9 +156,25 @@ class Pending:
     def settled(self) -> Any:
         """Return the value for the sample itself, which no code has asked for."""
         if self._value is None:
+            self.run.made_late |= self.is_outdated
             with running(None):  # nothing that happens now is the script's
                 self._value = self.compute()
+            self._version = _version(self._value)
         return self._value
+
+    @property
+    def parents(self) -> tuple[Pending, ...]:
+        """Values from which this one is computed."""
+        return ()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the script has written to a value from which this one would be computed now."""
+        return self._value is None and any(one._was_written or one.is_outdated for one in self.parents)
+
+    @property
+    def _was_written(self) -> bool:
+        return _version(self._value) != self._version
 
     @property
     def is_exact(self) -> bool:
@@ -187,16 +211,12 @@ class Source:
     given: Any = None
 
     def __post_init__(self) -> None:
-        self._version = self._now
-
-    @property
-    def _now(self) -> int:
-        return self.image._version if isinstance(self.image, Tensor) else 0
+        self._version = _version(self.image)
 
     @property
     def is_as_it_was(self) -> bool:
         """Whether the script has not written to the tensor since."""
-        return self._now == self._version
+        return _version(self.image) == self._version
 
 
 class Step(Pending):
@@ -215,6 +235,8 @@ class Step(Pending):
         self.run, self.source, self.before, self.place = run, source, before, place
         self.places: tuple[int, ...] = (*(before.places if before is not None else ()), place)
         self.children = 0
+        if before is not None:
+            before.is_shared = True  # a transform may return what it is given, or a view of it
         self.has_targets = False
         """Whether masks, boxes, keypoints or other images were moved with its numbers."""
         self.boxes: BatchBoxes | None = None
@@ -238,6 +260,10 @@ class Step(Pending):
             self.seed = drawing.seed if not drawing.children else (run.seed + run.begun) % 2**64
             run.begun += bool(drawing.children)
             drawing.children += 1
+
+    @property
+    def parents(self) -> tuple[Pending, ...]:
+        return () if self.before is None else (self.before,)
 
     @property
     def last_drawing(self) -> Step | None:
@@ -324,6 +350,10 @@ class OneOf(Pending):
     def __init__(self, step: Step, number: int):
         self.run, self.step, self.number = step.run, step, number
 
+    @property
+    def parents(self) -> tuple[Pending, ...]:
+        return (self.step,)
+
     def compute(self) -> Any:
         return self.step.values()[self.number]
 
@@ -340,6 +370,10 @@ class Copied(Pending):
 
     def __init__(self, of: Pending):
         self.run, self.of = of.run, of
+
+    @property
+    def parents(self) -> tuple[Pending, ...]:
+        return (self.of,)
 
     def compute(self) -> Any:
         return self.of.settled().clone()
@@ -368,6 +402,10 @@ class Arranged(Pending):
     def __init__(self, name: str, parts: tuple[Pending, ...], arguments: tuple[Any, ...]):
         self.run = parts[0].run
         self.name, self.parts, self.arguments = name, parts, arguments
+
+    @property
+    def parents(self) -> tuple[Pending, ...]:
+        return self.parts
 
     @property
     def is_exact(self) -> bool:

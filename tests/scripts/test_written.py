@@ -236,6 +236,46 @@ class TensorViews(Cut):
         return view
 
 
+class Window(Cut):
+    """A window of a tensor that is changed in place."""
+
+    def finish(self, image: Any) -> Any:
+        tensor = F.to_tensor(image)
+        window = tensor[:, 8:24, 8:24]
+        tensor.sub_(0.5)
+        return window
+
+
+class SameTensor(Cut):
+    """A transform returns the tensor itself, which is then changed in place."""
+
+    erase = T.RandomErasing(0.0)
+
+    def finish(self, image: Any) -> Any:
+        tensor = F.to_tensor(image)
+        same = self.erase(tensor)
+        tensor.sub_(0.5)
+        return same
+
+
+class CopyOfBefore(Cut):
+    """A copy of a mask, which then changes in place, and the changed mask."""
+
+    def __getitem__(self, i: int) -> Any:
+        image = F.center_crop(self.image(i), 32)
+        mask = F.to_tensor(F.center_crop(self.mask(i).convert("L"), 32))
+        before = mask.clone()
+        mask[mask > 0.01] = 1
+        return F.to_tensor(image), mask - before, i
+
+
+class SameTensorLater(SameTensor):
+    def finish(self, image: Any) -> Any:
+        tensor = F.to_tensor(image)
+        self.erase(tensor).sub_(0.5)
+        return tensor
+
+
 class Branches(Cut):
     """It looks at values."""
 
@@ -275,6 +315,16 @@ class TypedTensors(Cut):
         return tensor / 255
 
 
+class WrittenTensors(Cut):
+    """Tensors that nothing else shares, changed in place."""
+
+    def finish(self, image: Any) -> Any:
+        tensor = F.to_tensor(image)
+        tensor.sub_(0.5).div_(torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1))
+        tensor *= 2
+        return tensor
+
+
 class TypedNumbers(Cut):
     """Numbers of numpy have types of their own."""
 
@@ -284,10 +334,22 @@ class TypedNumbers(Cut):
         return torch.as_tensor(array.transpose(2, 0, 1))
 
 
-LEFT = [Views, SharedMemory, TensorViews, Branches, Bytes, Returned, Scaled]
+LEFT = [
+    Views,
+    SharedMemory,
+    TensorViews,
+    Window,
+    CopyOfBefore,
+    SameTensor,
+    SameTensorLater,
+    Branches,
+    Bytes,
+    Returned,
+    Scaled,
+]
 
 
-@pytest.mark.parametrize("kind", [*LEFT, TypedTensors, TypedNumbers], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*LEFT, TypedTensors, TypedNumbers, WrittenTensors], ids=lambda kind: kind.__name__)
 @pytest.mark.filterwarnings("ignore::gpupipe.GpupipeWarning")
 def test_arithmetic_is_bit_equal_or_left_to_torch(kind: type, tree: Path) -> None:
     """With the reference, which does to every image what the code does."""
