@@ -17,6 +17,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..datasets.dataset import Dataset
+from ..errors import PipelineError
 from ..kernels.picture import pil
 from ..planning.epoch import with_boxes
 from ..transforms.compose import Compose
@@ -113,7 +114,10 @@ def remark(dataset: Dataset, pipeline: Compose, batches: Iterable[Shaped] | None
         # Bad samples have no size.
         some = some[sizes[some].min(axis=1) > 0]
         plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
-        ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes, batch_shape=shape)
+        try:
+            ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes, batch_shape=shape)
+        except PipelineError as e:  # the first batch raises it; a repr must not
+            return f"scaled: unknown, because the transforms reject an image: {e}"
         found.append(scaled.factors(plan.with_sizes(sizes[some], ops)))
     factors = np.concatenate(found)
     each = ", ".join(f"{n:,} at 1/{f}" for f in reversed(FACTORS) if (n := int((factors == f).sum())))

@@ -25,7 +25,7 @@ from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, dataset as
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.torch.reference import reference
-from gpupipe.errors import ConfigError
+from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check
 from gpupipe.reading import kept, tiles as tiles_decoding
@@ -395,3 +395,11 @@ def test_a_gpus_decoder_has_no_such_thing(engine: Any, numbered: Path, monkeypat
         ConfigError, match='nvJPEG, which cannot decode at a smaller size; leave it out, or use engine="torch"'
     ):
         DataLoader(ImageFolder(numbered, EVAL), device="cuda", engine=engine, scaled=True)
+
+
+def test_a_repr_tells_that_the_transforms_reject_an_image(folders: dict[str, Path]) -> None:
+    dataset = ImageFolder(folders["plain"], [T.RandomCrop(900), T.Resize(8), T.ToTensor()])
+    with DataLoader(dataset, 5, device="cpu", scaled=True) as loader:
+        assert "scaled: unknown, because the transforms reject an image: RandomCrop(" in repr(loader)
+        with pytest.raises(PipelineError, match="is smaller than the crop"):
+            next(iter(loader))
