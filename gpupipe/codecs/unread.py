@@ -83,6 +83,27 @@ def sendable(image: Any) -> Any:
     return image
 
 
+def unchanged(image: Any) -> Any:
+    """Return an image with the pixels that an image has now, also after the script writes to that.
+
+    The script's image becomes read-only, which makes Pillow copy its pixels before it writes to them. Other objects are
+    returned as they are.
+    """
+    if not isinstance(image, Image.Image):
+        return image
+    if (file := sendable(image)) is not image:
+        return file
+    image.readonly = 1
+    if isinstance(image, _Unread) and not image.decoded:
+        return _Unread(image.encoded, image.size, image.mode, image.info, image.format)
+    return image._new(image.im)
+
+
+def may_differ(image: Any) -> bool:
+    """Return whether an image may have been written to since :func:`unchanged`."""
+    return isinstance(image, Image.Image) and image._im is not None and not image.readonly
+
+
 def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
     if getattr(_here, "opened", None) is not None and not args and not kwargs and _is_simple(self.mode, mode):
         encoded = _encoded_of_file(self)

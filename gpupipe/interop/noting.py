@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from ..codecs.unread import close_with, is_unread, sendable
+from ..codecs.unread import close_with, is_unread, may_differ, unchanged
 from ..datasets.sample_form import kept
 from ..errors import TranslationError
 from ..reasons import Reason
@@ -155,8 +155,10 @@ def cannot_follow(why: TranslationError) -> None:
 
 def _source(run: SampleCall, image: Any) -> Source:
     source = next((known for known in run.sources if known.given is image), None)
-    if source is None:
-        run.sources.append(source := Source(sendable(image), image))
+    if source is None or may_differ(image):
+        if source is not None:
+            source.given = None
+        run.sources.append(source := Source(unchanged(image), image))
         close_with(image)
     return source
 

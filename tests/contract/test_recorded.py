@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from own_datasets import EVAL, Photos
-from PIL import Image, ImageFile
+from PIL import Image, ImageDraw, ImageFile
 from support import BATCH, SIZES, N, warned
 from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
@@ -319,6 +319,42 @@ def test_code_that_seldom_looks_at_an_array_does_so_as_often_as_it_draws(engine:
 
     found = draws(ErasesInArrays)
     assert torch.equal(found, draws(LeavesArrays)) and (found < 0.1).any()
+
+
+class Blackened(Photos):
+    """It writes to an image after a transform, and transforms it again."""
+
+    crop = tvt.Compose([tvt.RandomCrop(16), tvt.ToTensor()])
+
+    def __getitem__(self, i: int) -> Any:
+        image = self.opened(i)
+        first = self.crop(image)
+        self.blacken(image)
+        return first, self.crop(image), i
+
+    def blacken(self, image: Image.Image) -> None:
+        image.paste((0, 0, 0), (0, 0, *image.size))
+
+
+class BlackenedFiles(Blackened):
+    def opened(self, i: int) -> Image.Image:
+        return Image.open(self.paths[i])
+
+    def blacken(self, image: Image.Image) -> None:
+        ImageDraw.Draw(image).rectangle((0, 0, *image.size), fill=0)
+
+
+class BlackenedPixels(BlackenedFiles):
+    def opened(self, i: int) -> Image.Image:
+        return Image.fromarray(np.array(Image.open(self.paths[i]).convert("RGB")))
+
+
+@pytest.mark.parametrize("kind", [Blackened, BlackenedFiles, BlackenedPixels])
+def test_a_transform_sees_the_image_as_it_was_then(kind: Any, numbered: Path) -> None:
+    pytest.importorskip("nvidia.dali")
+    with DataLoader(kind(numbered), batch_size=BATCH, engine="dali", device="cpu") as loader:
+        for first, second, _ in loader:
+            assert bool((first.amax((1, 2, 3)) > 0).all()) and float(second.max()) == 0
 
 
 from_numpy, from_python = np.random.randint, random.randint  # as after "from numpy.random import randint"
