@@ -7,7 +7,9 @@ an image that is decoded only when its pixels are read. Until then :func:`encode
 from __future__ import annotations
 
 import io
+import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,9 @@ from PIL import Image, ImageFile
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
+
+_NEW = 2.0
+"""Age in seconds up to which a file may be a temporary one."""
 
 _here = threading.local()
 _really = Image.Image.convert
@@ -79,7 +84,7 @@ def _as_it_is(image: Image.Image) -> Image.Image:
 def sendable(image: Any) -> Any:
     """Return an image that another process decodes at its first use, if it is not decoded here yet."""
     if isinstance(image, ImageFile.ImageFile) and (found := encoded_of(image)) is not None:
-        return _unread(image, *found)
+        return _unread(image, *found, image.format)
     return image
 
 
@@ -105,16 +110,16 @@ def may_differ(image: Any) -> bool:
 
 
 def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
-    if getattr(_here, "opened", None) is not None and not args and not kwargs and _is_simple(self.mode, mode):
+    if getattr(_here, "opened", None) is not None and not args and not kwargs and _is_simple(self, mode):
         encoded = _encoded_of_file(self)
         if encoded is not None:
             close_with(self)
-            return _unread(self, encoded, str(mode))
+            return _unread(self, encoded, str(mode), None)  # a converted image has no format
     return _really(self, mode, *args, **kwargs)
 
 
-def _unread(opened: Image.Image, encoded: str | bytes, mode: str) -> _Unread:
-    return _Unread(encoded, opened.size, mode, opened.info.copy(), opened.format)
+def _unread(opened: Image.Image, encoded: str | bytes, mode: str, kind: str | None) -> _Unread:
+    return _Unread(encoded, opened.size, mode, opened.info.copy(), kind)
 
 
 @contextmanager
@@ -166,8 +171,12 @@ def close_with(image: Any) -> None:
         opened.append((weakref.ref(image), image.fp))
 
 
-def _is_simple(mode: str, to: str | None) -> bool:
-    return to in _FROM and (_FROM[to] is None or mode in _FROM[to])  # type: ignore[operator]
+def _is_simple(image: Image.Image, to: str | None) -> bool:
+    """Tell whether another decoder converts an image equally, and Pillow neither warns nor changes its ``info``."""
+    # Pillow replaces a transparent color, and warns of several.
+    if image.mode != to and "transparency" in image.info:
+        return False
+    return to in _FROM and (_FROM[to] is None or image.mode in _FROM[to])  # type: ignore[operator]
 
 
 def _encoded_of_file(image: Image.Image) -> str | bytes | None:
@@ -180,5 +189,19 @@ def _encoded_of_file(image: Image.Image) -> str | bytes | None:
         return source.getvalue()
     # For a member of an archive, the name is that of the archive. A file that was opened by name has no other layer.
     if isinstance(source, io.BufferedReader) and isinstance(source.raw, io.FileIO) and isinstance(source.name, str):
-        return source.name
+        return _content(source) if _is_new(source) else source.name
     return None
+
+
+def _is_new(file: io.BufferedReader) -> bool:
+    """Tell whether a file has just been written. Then it may be a temporary one, which the script writes once more for
+    its next image, or removes."""
+    return time.time() - os.fstat(file.fileno()).st_mtime < _NEW
+
+
+def _content(file: io.BufferedReader) -> bytes:
+    at = file.tell()
+    file.seek(0)
+    content = file.read()
+    file.seek(at)
+    return content
