@@ -101,7 +101,7 @@ def rows_one_by_one(ds: Any) -> RowsOneByOne:
     try:
         rows = RowsOneByOne(ds, images[0])
         with Isolated(rows) as isolated:
-            _check_rows(*standing(isolated.made[0]))
+            _check_rows(*standing(isolated.made[0])[:2])
             isolated.check()
     except UnsupportedError:
         raise

@@ -22,8 +22,8 @@ from PIL import Image
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
-from .marks import kept
-from .reach import draws_globally, owner_of, variables_reached
+from .marks import CACHED, kept
+from .reach import draws_globally, functions_reached, owner_of, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
@@ -76,6 +76,8 @@ class Copy:
             return self._function(value)
         if (owner := owner_of(value)) is not None:
             return getattr(self.copied(owner), value.__name__)
+        if isinstance(value, CACHED):
+            return self._cached(value)
         if isinstance(value, _SHARED) or _is_shared(type(value)) or draws_globally(value):
             return value
         if id(value) not in self._memo:
@@ -88,7 +90,7 @@ class Copy:
             return _array(value)
         if isinstance(value, torch.Tensor):
             # torch has no read-only tensors. A write to a shared one shows in its version, which snapshots compare.
-            return value if value.nbytes > _LARGE else value.detach().clone()
+            return value if value.nbytes > _LARGE else value.detach().clone().requires_grad_(value.requires_grad)
         if isinstance(value, torch.Generator):
             return torch.Generator(value.device).set_state(value.get_state())
         if isinstance(value, MethodType):
@@ -133,6 +135,13 @@ class Copy:
         # State watches the elements, and with this one what the function encloses.
         self.elements.append(made)
         return made
+
+    def _cached(self, value: Any) -> Any:
+        """Return a function with an empty cache. What a trial computes would stay in the script's cache."""
+        if id(value) not in self._memo:
+            made = functools.lru_cache(**value.cache_parameters())(self.copied(value.__wrapped__))
+            self._memo[id(value)] = functools.update_wrapper(made, value)
+        return self._memo[id(value)]
 
     def _of_many(self, value: list[Any]) -> list[Any]:
         other = list(value)
@@ -220,7 +229,8 @@ def _is_plain(values: Any) -> bool:
 
 
 class Surroundings:
-    """Global variables that the code of functions and objects names, and attributes of the objects' classes.
+    """Global variables that the code of functions and objects names, and attributes of the objects' classes and of the
+    functions.
 
     Inside the context they are copies. On leaving it, the originals return. What cannot be copied stays in place.
 
@@ -233,13 +243,16 @@ class Surroundings:
         self._samples = samples
         found = [(value, *place) for value in values for place in variables_reached(value)]
         self._variables = {(id(names), name): (names, name) for _, names, name in found}
-        self._classes = list(dict.fromkeys(cls for value in values for cls in own_classes(type(value))))
+        classes = [cls for value in values for cls in own_classes(type(value))]
+        functions = [function for value in values for function in functions_reached(value)]
+        # Functions have attributes, too, such as a counter.
+        self._owners: list[type | FunctionType] = list(dict.fromkeys([*classes, *functions]))
         self._before: list[tuple[_Slot, Any]] = []
         self._seen: list[tuple[_Slot, Snapshot]] = []
 
     def __enter__(self) -> Surroundings:
         places: list[_Slot] = [_Variable(names, name) for names, name in self._variables.values()]
-        places += [_Attribute(cls, name) for cls in self._classes for name in _plain_attributes(cls)]
+        places += [_Attribute(owner, name) for owner in self._owners for name in _plain_attributes(owner)]
         self._before = [(place, place.value()) for place in places]
         # One copier for all: variables that share an object share its copy.
         self._copier = Copy((), self._samples)
@@ -256,10 +269,10 @@ class Surroundings:
     def __exit__(self, *_: object) -> None:
         for place, value in self._before:
             place.set(value)
-        # Attributes that the code has added to a class since.
-        for cls in self._classes:
-            for name in _plain_attributes(cls) - {place.name for place, _ in self._before if place.owner is cls}:
-                delattr(cls, name)
+        # Attributes that the code has added since.
+        for owner in self._owners:
+            for name in _plain_attributes(owner) - {place.name for place, _ in self._before if place.owner is owner}:
+                delattr(owner, name)
         self._copier.close()
 
     def changed(self) -> list[str]:
@@ -323,9 +336,9 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Attribute:
-    """An attribute of a class."""
+    """An attribute of a class or of a function."""
 
-    owner: type
+    owner: type | FunctionType
     name: str
 
     def value(self) -> Any:
@@ -340,12 +353,13 @@ class _Attribute:
 _Slot = _Variable | _Attribute
 
 
-def _plain_attributes(cls: type) -> set[str]:
-    """Return the names of a class's attributes without methods, properties and Python's own."""
+def _plain_attributes(owner: type | FunctionType) -> set[str]:
+    """Return the names of attributes without methods, properties and Python's own."""
     return {
         name
-        for name, value in vars(cls).items()
-        if not name.startswith("__") and not hasattr(value, "__get__") and not isinstance(value, type)
+        for name, value in vars(owner).items()
+        if not name.startswith("__")
+        and (isinstance(value, CACHED) or not (hasattr(value, "__get__") or isinstance(value, type)))
     }
 
 

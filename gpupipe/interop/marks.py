@@ -21,13 +21,15 @@ from . import albumentations
 from .classes import known_class
 from .code import assigns_outside, codes_of, global_names, is_full, is_installed, own_classes
 
+CACHED = type(functools.lru_cache(len))
+"""Type of functions that ``functools`` keeps results of."""
 _DEEP = 5
 _MANY = 1000
 """Length above which a list is a list of samples."""
 _CLOSED = (
     str, bytes, int, float, complex, type(None), type, FunctionType, BuiltinFunctionType, MethodType, ModuleType,
     np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device, torch.Generator, Image.Image,
-    torch.jit.ScriptModule, PurePath,
+    torch.jit.ScriptModule, PurePath, CACHED,
 )  # fmt: skip
 """Types that contain no transform that could be exchanged."""
 
@@ -60,11 +62,11 @@ def marked_function(function: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
     return marks.called(function), marks.found
 
 
-def marked_dataset(ds: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
+def marked_dataset(ds: Any, mark: MakeMark) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:
     """Copy a dataset with marks, also in the global variables that the script's methods and functions name and in their
-    enclosed variables."""
+    enclosed variables. Return the copy, the transforms, and (copy, original) of each object that was copied."""
     marks = _MarksInCode(mark)
-    return marks.value(ds, 0), marks.found
+    return marks.value(ds, 0), marks.found, marks.copied
 
 
 def held(function: Any) -> Iterator[Any]:
@@ -92,6 +94,8 @@ def named(function: FunctionType) -> list[str]:
 class _Marks:
     def __init__(self, mark: MakeMark):
         self.found: list[Any] = []
+        self.copied: list[tuple[Any, Any]] = []
+        """(copy, original) of objects."""
         self._mark = mark
         self._done: dict[int, Any] = {}
 
@@ -139,8 +143,13 @@ class _Marks:
                 changed |= replaced
         if not changed:
             return value
-        other = copy.copy(value)
+        other = self.copy(value)
         other.__dict__.update(changed)
+        return other
+
+    def copy(self, value: Any) -> Any:
+        other = copy.copy(value)
+        self.copied.append((other, value))
         return other
 
     def called(self, function: Any) -> Any:
@@ -226,7 +235,7 @@ class _MarksInCode(_Marks):
         members = self._members(value)
         if not members:
             return other
-        return _of_class(copy.copy(value) if other is value else other, members)
+        return _of_class(self.copy(value) if other is value else other, members)
 
     def _members(self, value: Any) -> dict[str, Any]:
         """Return the methods and transforms of its classes that change when marked."""

@@ -26,6 +26,7 @@ from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
+from .seen import Seen
 from .shapes import Shape, placed, read, shape_of, slots_of, sources_of
 from .steps import SampleCall, Step
 from .trials import Trial, standing, tried
@@ -58,11 +59,16 @@ class Recorded(FromTorch):
         media, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
         self.small_pixels = media.shape[:2] if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL else None
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
+        varies = any(output.size is None for output in found.pipeline.outputs)
+        if varies and size is None and shape.images > 1 and len(found.pipeline.outputs) > 1:
+            # An engine makes all results of every image, also those that no sample has.
+            raise UnsupportedError("its images differ in size, and not all go through the same transforms", "views")
         super().__init__(ds, "pil", found.pipeline, Limits(exif=upright))
         self.form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
         self._shape, self._chains = shape, chains
+        self._draws = any(transform.draws for transform in found.pipeline)
         self.refresh()
         self.brings_boxes = found.pipeline.draws_by_boxes
         self._example_boxes = _boxes_of(slots_of(example.sample))
@@ -72,12 +78,12 @@ class Recorded(FromTorch):
         self._rows = bool(shape.examples)
         # One batch needs results of one size: either the images have a common size, or, if code chooses numbers, the
         # results themselves are compared with the size in _made.
-        self._size = size if not self._rows and any(o.size is None for o in found.pipeline.outputs) else None
+        self._size = size if not self._rows and varies else None
         self._made = found.pipeline.outputs[0].shape if self._rows else None
 
     def __getstate__(self) -> dict[str, Any]:
         # refresh() marks the transforms of the copy by their places again.
-        return {name: value for name, value in self.__dict__.items() if name != "_standing"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_standing", "_seen")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -92,19 +98,26 @@ class Recorded(FromTorch):
         return self._size
 
     def refresh(self) -> None:
-        self._standing, held = standing(self.ds) if self._chains.are_marked else (self.ds, [])
+        self._standing, held, copied = standing(self.ds) if self._chains.are_marked else (self.ds, [], [])
         if not self._chains.are_like(held):  # in this process other transforms surround it, so none can be identified
-            self._standing = self.ds
+            self._standing, held, copied = self.ds, [], []
+        self._seen = Seen(copied, held)
 
     def fetch(self, index: int) -> Any:
         with unread():
             return self._fetched(index)
 
     def _fetched(self, index: int) -> Any:
+        if self._seen.transforms_changed:
+            return self.by_hand(index)
         at = drawing() or _ALONE
         run = SampleCall(self._chains, at.seed, at.epoch, at.key)
+        before = torch.initial_seed()
         try:
             sample = read(self._standing, index, run, arrays=self._arrays, calls=self._chains.has_written)
+            if self._seen.undo() or (self._draws and torch.initial_seed() != before):
+                raise _OnlyByHand
+            self._seen.pass_on()
             # A tensor that the script has written to is not what an engine would get.
             if all(source.is_as_it_was for source in run.sources):
                 media = self._media_of(sample, run)
@@ -124,7 +137,13 @@ class Recorded(FromTorch):
 
     def by_hand(self, index: int) -> ByHand:
         """Make the sample as torch's loader does."""
-        return self._by_hand(self.ds[index])
+        try:
+            return self._by_hand(self.ds[index])
+        finally:
+            seen = self._seen
+            if seen.is_outdated():
+                self.refresh()
+                self._seen.follow(seen)
 
     def _by_hand(self, sample: Any) -> ByHand:
         views: dict[int, Any] = {}
@@ -194,7 +213,7 @@ def record(ds: Any) -> Recorded:
         raise UnsupportedError(failure(e), "sample-fails") from None
     if not count:
         raise UnsupportedError("it has no samples", "empty")
-    _, held = standing(ds)
+    _, held, _ = standing(ds)
     chains = Chains(held)
     with unread():
         made = _recorded(ds, chains)
@@ -235,6 +254,10 @@ def _are_like(boxes: BatchBoxes | None, others: BatchBoxes | None) -> bool:
         return False
     same_type = boxes.values.dtype == others.values.dtype
     return same_type and (boxes.format, boxes.clamping) == (others.format, others.clamping)
+
+
+class _OnlyByHand(Exception):
+    """The script's code sets a seed or changes its transforms, which no engine can follow."""
 
 
 class _Unlike(Exception):

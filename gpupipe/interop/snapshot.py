@@ -34,6 +34,7 @@ _DEEP = 16
 _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Libraries whose objects record things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
+_GLANCED = 1 << 10
 _COPIED = 1 << 24
 """Size in bytes above which only an array's identity and shape are compared. Such arrays hold pixels, which are read
 every time anyway."""
@@ -86,13 +87,25 @@ class Glance:
 
 def _attributes(value: Any, depth: int, found: list[Any]) -> None:
     """Append the attributes of an object, and theirs, down to some depth."""
-    parts = value if isinstance(value, (list, tuple)) else getattr(value, "__dict__", {}).values()
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        found.append(_glanced(value))
+        return
+    inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    parts = value if isinstance(value, (list, tuple, set)) else inside.values()
     if depth > _NEAR or len(parts) > _FEW:
+        found.append(len(parts))
         return
     for part in parts:
         found.append(part)
-        if type(part) not in _PLAIN_TYPES and not isinstance(part, (torch.Tensor, np.ndarray)):
+        if type(part) not in _PLAIN_TYPES:
             _attributes(part, depth + 1, found)
+
+
+def _glanced(value: Any) -> Any:
+    """Return the values of a small array or tensor, and the version of a large tensor."""
+    if value.nbytes > _GLANCED:
+        return None if isinstance(value, np.ndarray) or value.is_inference() else value._version
+    return value.tobytes() if isinstance(value, np.ndarray) else _content(value)
 
 
 def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
@@ -163,11 +176,20 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, GENERATORS):
         return value, _state_of(value)
     if isinstance(value, torch.Tensor):
-        # Tensors that were made in inference mode have no version counter.
-        return value, None if value.is_inference() else value._version  # counts changes in place
+        # The version counts changes in place, but not those through an array or ``data``. Tensors that were made in
+        # inference mode have none.
+        return value, None if value.is_inference() else value._version, _content(value)
     if isinstance(value, np.ndarray):
         return value, value.copy() if value.nbytes <= _COPIED else value.shape
     return None
+
+
+def _content(tensor: torch.Tensor) -> Any:
+    """Return the bytes of a small tensor, or the shape of any other."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.nbytes > _COPIED or not tensor.numel():
+        return tensor.shape
+    is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if is_plain else tensor.shape
 
 
 def _state_of(generator: Any) -> str:

@@ -27,9 +27,13 @@ class Standing:
         place: its number among those that the dataset holds.
     """
 
+    _transform: Any
+    _place: int
+    _of_arrays: bool
+
     def __init__(self, transform: Any, place: int):
-        self._transform, self._place = transform, place
-        self._of_arrays = known_class(transform, albumentations.MODULE) is not None
+        of_arrays = known_class(transform, albumentations.MODULE) is not None
+        self.__dict__.update(_transform=transform, _place=place, _of_arrays=of_arrays)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         made: Any = NotImplemented
@@ -71,6 +75,9 @@ class Standing:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._transform, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._transform, name, value)
 
 
 def _noted(place: int, given: Any) -> Any:

@@ -45,6 +45,10 @@ _MORE = range(200, 210)
 """Seeds of further attempts if the first two agree by chance, such as in a number of boxes that is random."""
 
 
+_WRITES = {"commit", "write", "writelines", "writerow", "writerows"}
+"""Names of methods that leave a trace outside of the process, also in a trial."""
+
+
 @dataclass
 class Trial:
     """A sample that was tried.
@@ -84,6 +88,8 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
             raise UnsupportedError(
                 "it continues to read an open file regardless of the requested sample", "changes-itself"
             )
+        if writes := sorted(calls_reached(ds) & _WRITES):
+            raise UnsupportedError(f"reading a sample writes something ({', '.join(writes)})", "changes-itself")
         return _on_copies(ds, copied, true, indices, chains)
     finally:
         for one in copies:
@@ -94,7 +100,7 @@ def _on_copies(
     ds: Any, copied: Copy, true: Any, indices: list[int], chains: Chains
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     with Surroundings([ds, *copied.met], indices) as outside:
-        other, held = standing(copied.made) if chains.are_marked else (copied.made, [])
+        other, held, _ = standing(copied.made) if chains.are_marked else (copied.made, [], [])
         if not chains.are_like(held):
             raise UnsupportedError(
                 "it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy"
@@ -152,7 +158,7 @@ def _judged(
         )
     if asks_for_types(ds):
         raise UnsupportedError(
-            "it compares the type() of something, but gets objects of a subclass while gpupipe learns its form",
+            "it asks for the type() of something, but gets objects of a subclass while gpupipe learns its form",
             "compares-types",
         )
     if chains.is_callable:
@@ -168,15 +174,17 @@ def _judged(
     return shape, example, sizes.pop() if len(sizes) == 1 else None
 
 
-def standing(ds: Any) -> tuple[Any, list[Any]]:
-    """Return a copy of a dataset with :class:`Standing` objects in place of its transforms, and these transforms."""
+def standing(ds: Any) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:
+    """Return a copy of a dataset with :class:`Standing` objects in place of its transforms, these transforms, and
+    (copy, original) of each object that was copied."""
     held: list[Any] = []
 
     def mark(transform: Any) -> Standing:
         held.append(transform)
         return Standing(transform, len(held) - 1)
 
-    return marked_dataset(ds, mark)[0], held
+    made, _, copied = marked_dataset(ds, mark)
+    return made, held, copied
 
 
 def _trials(

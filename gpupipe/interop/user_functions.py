@@ -138,6 +138,10 @@ def _tried(
             made = function(image)
         except Exception as e:
             raise Failed(str(e)) from e
+    if isinstance(made, Tensor) and made.requires_grad:
+        raise UnsupportedError(
+            "what it returns requires gradients, which batches of engines do not have", "own-function"
+        )
     return given, _form(made)
 
 
