@@ -13,14 +13,38 @@ from torch import Tensor
 from ..datasets.sample_form import Rest, SampleForm, View
 from ..engines.staging import map_tensors
 from ..global_rng import lent, seed_all
+from ..interop.snapshot import Snapshot
 from ..reading.targets import targets_by_sample
+from ..reasons import Reason
 from ..rng import stream
+from ..script_warnings import warn
 from ..transforms.ops import Crop
 from ..types import ByHand, Plan
 
 _PAIR = SampleForm((View(0), Rest()))
 _ALONE = SampleForm(View(0))
 _LAST = torch.channels_last
+
+
+@dataclass
+class WatchedCalls:
+    """Warns if a collate function changes itself, because torch's worker processes would call copies of it."""
+
+    calls: int = 0
+
+    def called(self, function: Callable[[list[Any]], Any], samples: list[Any]) -> Any:
+        self.calls += 1
+        # The first call may build something that further ones use.
+        if self.calls != 2:
+            return function(samples)
+        before = Snapshot.of(function)
+        made = function(samples)
+        if before.differs(function):
+            name = getattr(function, "__qualname__", None) or type(function).__name__
+            text = f"{name} changes what it holds when it is called, and torch would call a copy in each worker process"
+            what = "collate_fn runs in the main process, and may make other batches than with torch's loader"
+            warn(what, [Reason(text, "collate-changes")])
+        return made
 
 
 @dataclass(frozen=True)
@@ -32,6 +56,8 @@ class Collate:
 
     function: Callable[[list[Any]], Any]
     form: SampleForm | None
+    watch: WatchedCalls | None = None
+    """Watches its first calls, if torch would call copies of it in worker processes."""
 
     def __call__(
         self, images: Any, target: Any, plan: Plan, by_hand: Mapping[int, ByHand] = MappingProxyType({})
@@ -60,7 +86,7 @@ class Collate:
         with lent(device):
             # The position in the epoch tells batches apart, and stays the same when an epoch is resumed.
             seed_all(stream(plan.seed, plan.epoch, "collate", plan.consumed), device)
-            return self.function(samples)
+            return self.function(samples) if self.watch is None else self.watch.called(self.function, samples)
 
 
 def without_padding(images: Any, plan: Plan) -> Any:

@@ -185,11 +185,12 @@ class EpochIterator:
         session.stats.work_seconds += entered - self._left
         self._meter.enter()
         self._lease.renew()
-        self._goes_on = False
+        # inference_mode(False) would also turn gradients on, which user code can see.
+        self._goes_on, grad = False, torch.is_grad_enabled()
         try:
             # Evaluation may run in inference mode. Tensors made there cannot be written to outside of it: neither the
             # buffers that the engine keeps, by us, nor the batch, by the script.
-            with torch.inference_mode(False):
+            with torch.inference_mode(False), torch.set_grad_enabled(grad):
                 if self._plans is not None and session.follow_changes():
                     self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.pipeline)
                 if self._lease.run is None:

@@ -33,7 +33,7 @@ from .any_step import Step, batch_at, plan_at, step_at
 from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
 from .bottleneck import Work
-from .collating import Collate
+from .collating import Collate, WatchedCalls
 from .engine_choice import calls_in, has_calls, start_method
 from .epoch import Ahead, EpochIterator
 from .function_marks import mark_of
@@ -79,6 +79,8 @@ class NativeSession(Session):
             self.batch_sampler = a.replaced.batches
         elif self.batching.given is not None:
             self.sampler = SequentialSampler(a.dataset)  # as in torch, which does not use it
+        self._order = getattr(self.batch_sampler, "sampler", None)
+        """Sampler within the loader's batch sampler."""
         self._lengths = self._lengths_now
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
@@ -89,7 +91,8 @@ class NativeSession(Session):
         self._follow(resolved.batching)
         a, dataset = self.arguments, resolved.setup.dataset
         own = a.collate_fn is not None and a.collate_fn is not default_collate
-        self.collate = Collate(a.collate_fn, dataset.form) if own else None  # type: ignore[arg-type]
+        watch = WatchedCalls() if a.num_workers else None
+        self.collate = Collate(a.collate_fn, dataset.form, watch) if own else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
         self.by_hand = set[int]()
 
@@ -177,12 +180,15 @@ class NativeSession(Session):
     def _lengths_now(self) -> tuple[Any, ...]:
         """Values that determine the number of batches and that a script may change."""
         batches = self.batch_sampler
-        return self.arguments.lengths, getattr(batches, "batch_size", None), getattr(batches, "drop_last", None)
+        own = (getattr(batches, name, None) for name in ("batch_size", "drop_last"))
+        return self.arguments.lengths, *own, id(getattr(batches, "sampler", None))
 
     def _follow_own_batches(self) -> None:
         """Follow the attributes of the loader's own batch sampler, which a script may have set."""
         own, batching = self._own_batches, self.batching
-        if own is not None and (own.batch_size, own.drop_last) != (batching.batch_size, batching.drop_last):
+        if own is not None and own.sampler is not self._order:
+            self.take_batches(own)
+        elif own is not None and (own.batch_size, own.drop_last) != (batching.batch_size, batching.drop_last):
             size = check_integer(own.batch_size, "batch_size", 1)
             self._follow(replace(batching, batch_size=size, drop_last=bool(own.drop_last)))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
 
 from ..datasets.dataset import Dataset
 from ..engines.base import EngineConfig
@@ -20,6 +21,8 @@ from ..interop.classes import exact_name, shown
 from ..interop.huggingface import Originals
 from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
+from ..interop.reach import calls_reached
+from ..interop.replaced import is_foreign
 from ..interop.same_names import UnsupportedError
 from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
@@ -114,7 +117,7 @@ def resolve(a: Arguments) -> Resolved:
             raise error
         raise NotNative([Reason(about(type(a.dataset).__name__, "it has no samples"), "empty")], error)
     batching = batching_of(a, dataset)
-    one_at_a_time = _one_at_a_time(a, batching)
+    one_at_a_time = _one_at_a_time(a, batching, dataset)
     setup = Setup(
         dataset=dataset,
         pipeline=pipeline,
@@ -154,6 +157,17 @@ def resolve(a: Arguments) -> Resolved:
     return resolved
 
 
+def _replaced_collate() -> str:
+    """Return the name of a function of ``default_collate`` that the script has replaced; ``""`` if there is none."""
+    if is_foreign("", torch_collate.default_collate):
+        return "default_collate"
+    for kind, function in torch_collate.default_collate_fn_map.items():
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if is_foreign("", function) and any(issubclass(one, (torch.Tensor, int)) for one in kinds):
+            return f"default_collate_fn_map[{shown(kind)}]"
+    return ""
+
+
 def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
     """Return the pipeline for the loader's collate function, and why there is none.
 
@@ -161,6 +175,8 @@ def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]
     the second ones, and so on.
     """
     if a.collate_fn is None or a.collate_fn is default_collate:
+        if name := _replaced_collate():
+            return dataset.transform, [Reason(f"{name} is no longer torch's own", "replaced-function")]
         if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
             text = "its samples hold images before their transforms, which torch's default_collate rejects"
             return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "original-images")]
@@ -169,6 +185,9 @@ def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]
         name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
         raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
     dataset.keeps_targets = dataset.runs_user_code
+    if a.num_workers and "get_worker_info" in calls_reached(a.collate_fn):
+        text = f"collate_fn={shown(a.collate_fn)} asks for its worker process, and is called in the main process"
+        return dataset.transform, [Reason(text, "asks-worker")]
     return _of_any_size(a, dataset)
 
 
@@ -217,12 +236,11 @@ def _parts(datasets: Any) -> Any:
     return datasets.values() if isinstance(datasets, dict) else datasets
 
 
-def _one_at_a_time(a: Arguments, batching: Batching) -> bool:
-    """Return whether a sampler of user code must be read one batch at a time, as torch does without workers.
-
-    Such a sampler may watch the training.
-    """
-    return a.num_workers == 0 and a.prefetch_factor is None and batching.sampler.ahead is None
+def _one_at_a_time(a: Arguments, batching: Batching, dataset: Dataset) -> bool:
+    """Return whether batches must be read when they are requested, as torch does without workers, because a sampler or
+    a dataset of user code may watch the training."""
+    runs_user_code = batching.sampler.ahead is None or dataset.runs_user_code
+    return a.num_workers == 0 and a.prefetch_factor is None and runs_user_code
 
 
 def same_work(one: Resolved, two: Resolved) -> bool:

@@ -84,6 +84,7 @@ def cases() -> dict[str, Case]:
         states,
         structures,
         targets,
+        unforeseen,
     )
 
     return _cases
