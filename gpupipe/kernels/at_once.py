@@ -192,7 +192,9 @@ class Steps:
         kinds = [found[0] for found in self._numbers if found is not None]
         self.hues = tables(torch.device("cpu")) if _HUE in kinds else []
         """Tables of the hues, if any op needs them."""
-        self.has_colors = any(kind >= _BRIGHTNESS for kind in kinds)
+        self._has_colors = any(kind >= _BRIGHTNESS for kind in kinds)
+        # Compiled here and not by the threads, because filters of warnings belong to the process.
+        self.put = _compiled(_put_colored if self._has_colors else _put)
         starts = np.zeros(count, np.int64)
         for n, (op, found) in enumerate(zip(ops, self._numbers, strict=True), 1):
             if found is None:
@@ -214,7 +216,7 @@ class Steps:
         Return ``None`` if they cannot be run at once, because the image does not consist of bytes, a color is not one
         of three channels, or a window exceeds the image.
         """
-        if image.dtype != np.uint8 or image.ndim != 3 or (self.has_colors and image.shape[2] != 3):
+        if image.dtype != np.uint8 or image.ndim != 3 or (self._has_colors and image.shape[2] != 3):
             return None
         steps: list[float] = []
         height, width = image.shape[:2]
@@ -270,9 +272,8 @@ class AtOnce:
     def put(self, image: Array, numbers: list[float], steps: Steps, out: Tensor) -> None:
         """Apply ``numbers``, from ``steps``, to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
         [C, h, w]."""
-        run = _compiled(_put_colored if steps.has_colors else _put)
         end = self._scale, self._normalizes, self._mean, self._std
-        run(nchw(image), numbers, steps.hues, self._planar, out, *end)
+        steps.put(nchw(image), numbers, steps.hues, self._planar, out, *end)
 
 
 _NONE = torch.empty(0, device="cpu")
