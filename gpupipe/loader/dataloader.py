@@ -55,8 +55,8 @@ class DataLoader(TorchLoader[Any]):
         batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is split into sampler, batch_size
             and drop_last; the batches of any other are used as they are. With ``num_workers=0`` and no
             ``prefetch_factor``, each batch of these or of a dataset of user code is read when it is requested, as in
-            torch; otherwise a few are read ahead.
-            A resumed epoch skips the batches that were delivered, so the batch sampler must yield them again.
+            torch; otherwise a few are read ahead. A resumed epoch skips the batches that were delivered, so the batch
+            sampler must yield them again.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
         collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
             and returns a batch. It runs in this process, with global generators that are seeded for each batch.
