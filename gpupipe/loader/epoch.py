@@ -192,7 +192,13 @@ class EpochIterator:
             # buffers that the engine keeps, by us, nor the batch, by the script.
             with torch.inference_mode(False), torch.set_grad_enabled(grad):
                 if self._plans is not None and session.follow_changes():
-                    self._plans = replace(self._plans, dataset=session.dataset, pipeline=session.pipeline)
+                    self._plans = replace(
+                        self._plans,
+                        dataset=session.dataset,
+                        pipeline=session.pipeline,
+                        bad_samples=session.bad_samples,
+                        by_hand=session.by_hand,
+                    )
                 if self._lease.run is None:
                     self._start(session)
                 batch = self._next(session)

@@ -70,6 +70,32 @@ def test_it_is_what_torch_gives(kind: type[Photos], engine: str, workers: int, d
     assert (by_hand > 0) == (kind in RARELY and kind is not CopiesOpened)
 
 
+class NotesFailures(Photos):
+    """Takes the next file that can be read, and keeps a list of the others."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.failed: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        try:
+            return super().__getitem__(index)
+        except OSError:
+            self.failed.append(index)
+            return self[index + 1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its file is Pillow's to close
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_dataset_that_changes_where_a_file_fails(engine: str, damaged: Path) -> None:
+    """The batch is asked for again with the samples that the script must make, after the change was followed."""
+    sorted(damaged.rglob("*.jpg"))[RARE - 1].write_bytes(
+        b"not an image"
+    )  # fails where it is opened, and changes the list
+    want = list(TorchLoader(NotesFailures(damaged), BATCH))
+    assert close(batches(NotesFailures(damaged), engine, prefetch_factor=2), want)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.slow
