@@ -65,7 +65,9 @@ def recipes(result: dict[str, Any]) -> str:
     s = result["settings"]
     text = (
         f"**Whole recipes**, images/s: batch size {s['batch_size']}, {s['workers']} threads or workers "
-        f"({machine(result)}). SimCLR and DINO count images read; each becomes two and ten views.\n\n"
+        f"({machine(result)}). SimCLR and DINO count images read; each becomes two and ten views. "
+        "torchvision blurs SimCLR's views with a grouped convolution, which is slow on some processors. torchvision's "
+        "DINO blurs with Pillow, and gpupipe's with the Gaussian itself.\n\n"
     )
     return text + table(["recipe", *names, "DALI / torchvision", "reference / torchvision"], rows)
 

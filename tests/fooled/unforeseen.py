@@ -198,7 +198,8 @@ class Numbered(Pictures):
 @case(forks=True)
 def a_function_that_keeps_results(Loader: Any, root: Path, **arguments: Any) -> Any:
     number_of.cache_clear()
-    number_of.__wrapped__.__defaults__[0].clear()
+    (numbers,) = number_of.__wrapped__.__defaults__ or ()
+    numbers.clear()
     return epochs(Loader, Numbered(root), sampler=[3, 9, 4, 23, 0, 1], **arguments)
 
 
