@@ -135,7 +135,7 @@ def test_seconds_are_added_one_after_another() -> None:
         thread.join(0.1)
         assert spent().cpu[0] - before.cpu[0] < 1
     thread.join()
-    assert spent().cpu[0] - before.cpu[0] >= 2
+    assert spent().cpu[0] - before.cpu[0] > 1.9  # sums of floats are rounded
 
 
 def test_stages_are_ranges_while_a_profiler_is_active() -> None:
