@@ -8,10 +8,11 @@ do less than one. A TorchScript function is a single call to the same torch func
 
 # torch.jit needs annotations as objects, so they must not become strings.
 import os
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,17 +48,19 @@ _BRIGHTNESS, _CONTRAST, _SATURATION, _SHARPNESS, _SOLARIZE, _GRAY, _BLUR, _HUE, 
 """Kinds of steps. TorchScript code uses the numbers directly."""
 
 
-def _put(
-    x: Tensor,
-    steps: list[float],
-    hues: list[Tensor],
-    planar: bool,
-    out: Tensor,
-    scale: int,
-    normalizes: bool,
-    mean: Tensor,
-    std: Tensor,
-) -> None:
+class _End(NamedTuple):
+    """What becomes of an image's bytes when they are written."""
+
+    planar: bool
+    """Whether each channel of the destination is contiguous."""
+    scale: int
+    """0 keeps values, 1 divides by 255, 2 multiplies by 1/255."""
+    normalizes: bool
+    mean: Tensor
+    std: Tensor
+
+
+def _put(x: Tensor, steps: list[float], hues: list[Tensor], end: _End, out: Tensor) -> None:
     """Apply ``steps`` and arithmetic to an image u8[1, C, H, W], which is not modified, and write it to ``out`` [C, h,
     w].
 
@@ -65,44 +68,32 @@ def _put(
         steps: five numbers per step: its kind, then top, left, height and width of a crop; height and width of a
             resize; the factor of a color; or width, height and sigma of a blur, and whether it is computed in float64.
         hues: tables of :func:`.hue.tables`, if a step changes the hue.
-        planar: whether each channel of ``out`` is contiguous.
-        scale: 0 keeps values, 1 divides by 255, 2 multiplies by 1/255.
     """
     for k in range(0, len(steps), 5):
-        x = _moved(x, int(steps[k]), steps[k + 1 : k + 5], planar)
-    _write(x, planar, out, scale, normalizes, mean, std)
+        x = _moved(x, int(steps[k]), steps[k + 1 : k + 5], end.planar)
+    _write(x, end, out)
 
 
-def _put_colored(
-    x: Tensor,
-    steps: list[float],
-    hues: list[Tensor],
-    planar: bool,
-    out: Tensor,
-    scale: int,
-    normalizes: bool,
-    mean: Tensor,
-    std: Tensor,
-) -> None:
+def _put_colored(x: Tensor, steps: list[float], hues: list[Tensor], end: _End, out: Tensor) -> None:
     """Equivalent to :func:`_put`, with steps of all kinds. It takes longer to compile."""
     for k in range(0, len(steps), 5):
         kind, numbers = int(steps[k]), steps[k + 1 : k + 5]
-        x = _moved(bytes_of(x), kind, numbers, planar) if kind < 5 else _colored(x, kind, numbers, hues)
+        x = _moved(bytes_of(x), kind, numbers, end.planar) if kind < 5 else _colored(x, kind, numbers, hues)
     if x.dtype != torch.uint8:
         x = bytes_of(x) if out.dtype == torch.uint8 else x.floor_()
-    _write(x, planar, out, scale, normalizes, mean, std)
+    _write(x, end, out)
 
 
-def _write(x: Tensor, planar: bool, out: Tensor, scale: int, normalizes: bool, mean: Tensor, std: Tensor) -> None:
-    if planar:  # reordering bytes is faster than reordering floats
+def _write(x: Tensor, end: _End, out: Tensor) -> None:
+    if end.planar:  # reordering bytes is faster than reordering floats
         x = x.contiguous()
     out.copy_(x[0])
-    if scale == 1:
+    if end.scale == 1:
         out.div_(255.0)
-    elif scale == 2:
+    elif end.scale == 2:
         out.mul_(1.0 / 255)
-    if normalizes:
-        out.sub_(mean).div_(std)
+    if end.normalizes:
+        out.sub_(end.mean).div_(end.std)
 
 
 def _moved(x: Tensor, kind: int, numbers: list[float], planar: bool) -> Tensor:
@@ -152,16 +143,19 @@ def _compiled(function: Callable[..., None]) -> Callable[..., None]:
     Return the plain function, which takes the lock between calls, in a forked child without source to compile, or if
     torch no longer has TorchScript, which is deprecated.
     """
+    global _has_compiled
     if _is_forked:
         return function
-    try:
-        with warnings.catch_warnings():
-            for kind in (DeprecationWarning, FutureWarning):  # torch's releases differ
-                warnings.simplefilter("ignore", kind)
-            compiled: Callable[..., None] = torch.jit.script(function)
-            return compiled
-    except (AttributeError, OSError, RuntimeError):
-        return function
+    with _compiling:  # filters of warnings belong to the process
+        _has_compiled = True
+        try:
+            with warnings.catch_warnings():
+                for kind in (DeprecationWarning, FutureWarning):  # torch's releases differ
+                    warnings.simplefilter("ignore", kind)
+                compiled: Callable[..., None] = torch.jit.script(function)
+                return compiled
+        except (AttributeError, OSError, RuntimeError):
+            return function
 
 
 _is_forked = False
@@ -169,9 +163,14 @@ _is_forked = False
 children beside three threads, two waited forever."""
 
 
+_has_compiled = False
+_compiling = threading.Lock()
+
+
 def _in_forked_child() -> None:
-    global _is_forked
-    _is_forked |= _compiled.cache_info().currsize > 0
+    global _is_forked, _compiling
+    _is_forked |= _has_compiled
+    _compiling = threading.Lock()
     _compiled.cache_clear()
 
 
@@ -192,9 +191,7 @@ class Steps:
         kinds = [found[0] for found in self._numbers if found is not None]
         self.hues = tables(torch.device("cpu")) if _HUE in kinds else []
         """Tables of the hues, if any op needs them."""
-        self._has_colors = any(kind >= _BRIGHTNESS for kind in kinds)
-        # Compiled here and not by the threads, because filters of warnings belong to the process.
-        self.put = _compiled(_put_colored if self._has_colors else _put)
+        self.has_colors = any(kind >= _BRIGHTNESS for kind in kinds)
         starts = np.zeros(count, np.int64)
         for n, (op, found) in enumerate(zip(ops, self._numbers, strict=True), 1):
             if found is None:
@@ -216,7 +213,7 @@ class Steps:
         Return ``None`` if they cannot be run at once, because the image does not consist of bytes, a color is not one
         of three channels, or a window exceeds the image.
         """
-        if image.dtype != np.uint8 or image.ndim != 3 or (self._has_colors and image.shape[2] != 3):
+        if image.dtype != np.uint8 or image.ndim != 3 or (self.has_colors and image.shape[2] != 3):
             return None
         steps: list[float] = []
         height, width = image.shape[:2]
@@ -251,15 +248,14 @@ class AtOnce:
     """
 
     def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
-        self._planar = layout is torch.contiguous_format
-        self._scale, self._normalizes, self._mean, self._std = 0, False, _NONE, _NONE
+        scale, normalizes, mean, std = 0, False, _NONE, _NONE
         for op in tail:
             if isinstance(op, ToDtype):
-                self._scale = 1 if op.kind == "pil" else 2
+                scale = 1 if op.kind == "pil" else 2
             elif isinstance(op, Normalize):
-                cpu = torch.device("cpu")
-                self._normalizes = True
-                self._mean, self._std = (constant(values, torch.float32, cpu) for values in (op.mean, op.std))
+                normalizes = True
+                mean, std = (constant(values, torch.float32, torch.device("cpu")) for values in (op.mean, op.std))
+        self._end = _End(layout is torch.contiguous_format, scale, normalizes, mean, std)
 
     @staticmethod
     def first_of(tail: Sequence[Op]) -> int:
@@ -272,8 +268,7 @@ class AtOnce:
     def put(self, image: Array, numbers: list[float], steps: Steps, out: Tensor) -> None:
         """Apply ``numbers``, from ``steps``, to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
         [C, h, w]."""
-        end = self._scale, self._normalizes, self._mean, self._std
-        steps.put(nchw(image), numbers, steps.hues, self._planar, out, *end)
+        _compiled(_put_colored if steps.has_colors else _put)(nchw(image), numbers, steps.hues, self._end, out)
 
 
 _NONE = torch.empty(0, device="cpu")
@@ -312,7 +307,7 @@ def _numbers(op: Op) -> tuple[int, list[list[float] | None]]:
     table = np.zeros((op.rows, 4))
     for column, number in enumerate(numbers):
         table[:, column] = number
-    rows: list[list[float] | None] = list(table.tolist())
+    rows: list[Any] = table.tolist()
     for passed in np.flatnonzero(~op.mask).tolist() if isinstance(op, HasMask) else ():
         rows[passed] = None
     return kind, rows

@@ -141,6 +141,20 @@ def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, call
         assert len(calls) == N and any(calls) == (chain not in {"nothing", "the same size"})
 
 
+def test_only_what_a_pipeline_needs_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colors take longer to compile."""
+    at_once._compiled.cache_clear()
+    compiled: list[Any] = []
+    monkeypatch.setattr(torch.jit, "script", lambda function: compiled.append(function) or function)
+    try:
+        batch_of(resolved("colors"), "contiguous_format")
+        assert compiled == [at_once._put_colored]
+        batch_of(resolved("train"), "contiguous_format")
+        assert compiled == [at_once._put_colored, at_once._put]
+    finally:
+        at_once._compiled.cache_clear()
+
+
 def test_every_view_is_one_call(calls: list[list[float]]) -> None:
     pipeline = T.Compose([T.RandomHorizontalFlip(), T.MultiView([CHAINS["blurred"], CHAINS["colors"]])])
     ops = pipeline.resolve(3, 1, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1)))[0]
