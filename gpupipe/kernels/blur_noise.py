@@ -13,8 +13,8 @@ from torch.nn.functional import conv2d, pad
 
 from ..transforms import ops
 from .device_random import normal, on
-from .levels import blur as blur_rows, bytes_of
-from .picture import Picture, array, chw, hwc, pil, planes
+from .levels import blur as blur_rows
+from .picture import Picture, array, chw, hwc, pil, planes, to_bytes
 from .registry import batch_form, form
 
 
@@ -58,7 +58,7 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     # Scripts may allow torch to multiply float32 with fewer bits, which some CPUs do, but not float64.
     dtype = torch.float32 if torch.get_float32_matmul_precision() == "highest" else torch.float64
     values = blur_rows(planes(image).to(dtype), *kernel_size, float(op.sigma[i]))
-    filtered = bytes_of(values.round_()) if pixels.dtype == np.uint8 else values.to(torch.from_numpy(pixels[:0]).dtype)
+    filtered = to_bytes(values.round_()) if pixels.dtype == np.uint8 else values.to(torch.from_numpy(pixels[:0]).dtype)
     return hwc(filtered)
 
 

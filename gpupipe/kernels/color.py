@@ -43,7 +43,7 @@ def largest(x: Tensor) -> int:
 @batch_form(ops.Gray, together="pil")
 def gray(x: Tensor, op: ops.Gray) -> Tensor:
     if op.kind == "pil":
-        found = levels.bytes_of(levels.luma(levels.levels_of(x)))
+        found = to_bytes(levels.luma(levels.levels_of(x)))
     else:
         found = _back(luma(x), x)
     return found if op.channels == 1 else found.repeat(1, 3, 1, 1)  # not expanded, since it may be written to

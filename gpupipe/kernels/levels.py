@@ -18,7 +18,7 @@ def levels_of(x: Tensor) -> Tensor:
 
 
 def bytes_of(x: Tensor) -> Tensor:
-    """Truncate levels to bytes; bytes as they are."""
+    """Truncate levels to bytes; bytes as they are. Outside of compiled code, :func:`.picture.to_bytes` is faster."""
     # In two steps, which are vectorized; the direct conversion is not.
     return x if x.dtype == torch.uint8 else x.to(torch.int32).to(torch.uint8)
 
