@@ -90,10 +90,19 @@ def _attributes(value: Any, depth: int, found: list[Any]) -> None:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         found.append(_glanced(value))
         return
-    inside = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-    parts = value if isinstance(value, (list, tuple, set)) else inside.values()
+    if isinstance(value, Dataset):
+        parts: Any = [value.transform]  # readers open and close files in the rest
+    elif isinstance(value, (list, tuple, set)):
+        parts = value
+    else:
+        parts = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
     if depth > _NEAR or len(parts) > _FEW:
         found.append(len(parts))
+        return
+    try:
+        parts = list(parts)
+    except RuntimeError:  # another thread adds to a dict meanwhile
+        found.append(object())
         return
     for part in parts:
         found.append(part)
