@@ -63,7 +63,8 @@ def who(options: dict[str, Any], loads: tuple[float, ...], files: dict[str, str]
         for load in loads:
             got = parity.batches(dataset, Dali(hw_decoder_load=load, **options), device, 32)
             apart = parity.apart(dataset, got, want, 32)
-            found[f"{chroma}, load {load:g}"] = {**apart.to_dict(), "decoded_by": decoded_by(apart)}
+            by = decoded_by(apart, jpeg_engine=load > 0)
+            found[f"{chroma}, load {load:g}"] = {**apart.to_dict(), "decoded_by": by}
     return found
 
 

@@ -199,7 +199,7 @@ class TestReport:
     }
     DECODERS: ClassVar[dict[str, Any]] = {
         "race": {"a": {"bytes": 0, "batches": 700}, "b": {"bytes": 0, "batches": 500}},
-        "decoders": {"fancy": {"4:2:0, load 0": {"decoded_by": "GPU"}}},
+        "decoders": {"fancy": {"4:2:0, load 0": {"decoded_by": "GPU"}, "4:4:4, load 1": {"decoded_by": "GPU or CPU"}}},
     }
     PARITY: ClassVar[dict[str, Any]] = {
         "rows": {"crop": {"max": 3.0, "mean": 0.1, "over_1": 0.0, "predicted": "equal", "verdict": "max 3"}}
