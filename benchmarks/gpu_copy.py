@@ -28,7 +28,8 @@ from _common import Budget, Table, heading, save
 from _gpu_predictions import compare
 from torch import Tensor
 
-from gpupipe.engines.staging import CopyStream, Ring, Uploader
+from gpupipe.copy_stream import CopyStream
+from gpupipe.engines.staging import Ring, Uploader
 
 FLOATS = "float32[256, 3, 224, 224]"
 BATCHES: dict[str, tuple[tuple[int, ...], torch.dtype, float]] = {

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..copy_stream import CopyStream
 from ..datasets.images import EncodedImages
 from ..datasets.subset import Subset
-from ..engines.staging import CopyStream, Ring, Uploader
+from ..engines.staging import Ring, Uploader
 from ..errors import ConfigError
 from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose

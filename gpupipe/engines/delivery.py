@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
+from ..copy_stream import Event, upload
 from ..reading.setup import Setup
-from .staging import Event, map_tensors
+from .staging import map_tensors
 
 
 def made_current(device: torch.device) -> AbstractContextManager[Any]:
@@ -27,8 +29,14 @@ def to_device(value: Any, setup: Setup) -> Any:
     On the CPU with ``pin_memory``, tensors are pinned if CUDA is available, as in torch's DataLoader.
     """
     if setup.cuda:
-        # Pin, or the copy would wait. torch's allocator keeps the buffer until the copy is done.
-        return map_tensors(lambda t: t.pin_memory().to(setup.device, non_blocking=True), value)
+        device = torch.device(setup.device)
+        if isinstance(value, Tensor):
+            return upload([value], device)[0]
+        leaves, form = _pytree.tree_flatten(value)
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        for i, tensor in zip(at, upload([leaves[i] for i in at], device), strict=True):
+            leaves[i] = tensor
+        return _pytree.tree_unflatten(leaves, form)
     if setup.pin_memory and torch.cuda.is_available():
         return map_tensors(Tensor.pin_memory, value)
     return value

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PipelineError
+from ..kernels.device_random import on
 from ..transforms.ops import CutMix, MixUp
 from ..transforms.ops.mixing import Mixing
 from ..transforms.ops.op import F32, I64
@@ -139,8 +140,7 @@ def _partner(x: Tensor, op: Mixing) -> Tensor:
         out = torch.empty_like(x)
         out[:1], out[1:] = x[n - 1 :], x[: n - 1]
         return out
-    index = torch.from_numpy(op.partner)
-    return x[index.pin_memory().to(x.device, non_blocking=True) if x.is_cuda else index]
+    return x[on(op.partner, x.device)]
 
 
 MIXES: dict[type[Mixing], Callable[[Tensor, Any, float, bool], Tensor]] = {MixUp: _blend, CutMix: _cut}

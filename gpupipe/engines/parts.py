@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from ..copy_stream import upload
 from ..datasets.mixture import Mixture
 from ..errors import BadSample, EngineError, GpupipeError, SampleError
 from ..planning.epoch import frames_of, resolve_plan, with_boxes
@@ -247,7 +248,7 @@ class _Join:
         ):
             made = self._like(first)
             for value, rows in zip(values, self.rows, strict=True):
-                made[rows.to(first.device, non_blocking=True)] = value
+                made[upload([rows], first.device)[0] if first.is_cuda else rows] = value
             return made
         out: list[Any] = [None] * self.count
         for value, rows in zip(values, self.rows, strict=True):

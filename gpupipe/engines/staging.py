@@ -1,4 +1,4 @@
-"""Copies from the host to the GPU: a ring of pinned slots, and a stream that copies from them.
+"""Copies of batches from the host to the GPU, through a ring of pinned slots.
 
 A pinned slot may be overwritten only when the copy from it has finished. The ring waits for the event of that copy and
 nothing else: it never sleeps or synchronizes the device.
@@ -7,28 +7,18 @@ nothing else: it never sleeps or synchronizes the device.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from ..copy_stream import CopyStream, Event
+
 _ALIGN = 16
 """Alignment in bytes of views within a slot, so that any type can be read."""
-
-
-class Event(Protocol):
-    """The part of ``torch.cuda.Event`` that the ring needs."""
-
-    def query(self) -> bool:
-        """Return whether everything before the event has finished, without waiting."""
-
-    def synchronize(self) -> None:
-        """Wait until everything before the event has finished."""
 
 
 @dataclass(eq=False)
@@ -96,40 +86,6 @@ def live_rings() -> list[Ring]:
 def _buffer(nbytes: int, pinned: bool) -> Tensor:
     # Name the CPU, because scripts may call torch.set_default_device().
     return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
-
-
-class CopyStream:
-    """The operations of a CUDA device that an :class:`Uploader` needs. Tests replace them by a journal."""
-
-    def __init__(self, device: torch.device):
-        self._device = device
-        self._stream = torch.cuda.Stream(device=device)  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def copying(self) -> Iterator[None]:
-        """Direct work to the copy stream within a block."""
-        with torch.cuda.stream(self._stream):
-            yield
-
-    def record(self) -> Event:
-        """Return an event at the current end of the copy stream."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(self._stream)
-        return event
-
-    def hand_over(self, tensors: list[Tensor]) -> None:
-        """Make the consumer's current stream wait for the copy stream, and own the tensors from then on."""
-        consumer = torch.cuda.current_stream(self._device)
-        consumer.wait_stream(self._stream)
-        for tensor in tensors:
-            # The memory belongs to the copy stream's pool, which would otherwise reuse it while kernels of the
-            # consumer, which are only queued when the last reference is dropped, still read it.
-            tensor.record_stream(consumer)
-
-    def pin(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in pinned memory."""
-        # torch's host allocator tracks copies from its blocks, and does not reuse a block before they finish.
-        return tensor if tensor.is_pinned() else tensor.pin_memory()
 
 
 class Uploader:

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..copy_stream import upload
+
 _CHUNK = 1 << 22  # values at once: bounds the memory that float64 takes
 
 
@@ -26,9 +28,9 @@ _M1, _M2 = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
 def on(values: Any, device: torch.device) -> Tensor:
-    """Copy a numpy array to a device without waiting: from pinned memory, which torch keeps until the copy is done."""
+    """Copy a numpy array to a device without waiting."""
     found = torch.from_numpy(np.ascontiguousarray(values))
-    return found if device.type != "cuda" else found.pin_memory().to(device, non_blocking=True)
+    return upload([found], device)[0] if device.type == "cuda" else found
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,12 @@ from support import SEED, images_of, pictures
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
+from gpupipe.copy_stream import CopyStream, copy_stream, upload
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali, Torch
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.delivery import KeepAlive
-from gpupipe.engines.staging import CopyStream, Ring
+from gpupipe.engines.staging import Ring
 from gpupipe.pipelines import imagenet
 
 CROP = T.Compose([T.RandomCrop(160), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -192,6 +194,25 @@ def test_a_pinned_slot_is_not_overwritten_while_it_is_copied(
     measured("ring", overwritten=protected, without_events=unprotected, of=len(want))
     assert protected == 0
     assert unprotected > 0, "the test would not have noticed"
+
+
+def test_a_copy_does_not_wait_for_the_consumers_kernels() -> None:
+    """Fails where labels are copied on the consumer's stream: their pinned memory is then in use until all that is
+    queued there has run, and every batch needs more."""
+    device, target, other = torch.device(DEVICE), torch.arange(1000), torch.cuda.Stream()
+    upload([torch.zeros_like(target)], device)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    delay(500)
+    (copy,) = upload([target], device)
+    copy_stream(device).record().synchronize()
+    with torch.cuda.stream(other):
+        assert torch.equal(copy.cpu(), target)
+    assert time.perf_counter() - started < 0.25
+    doubled = copy * 2  # on the consumer's stream
+    del copy
+    upload([torch.zeros_like(target)], device)  # may take its memory only behind the kernel
+    assert torch.equal(doubled.cpu(), target * 2)
 
 
 @pytest.mark.usefixtures("where")

@@ -18,9 +18,10 @@ from support import SEED, pictures
 from torch import Tensor
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.datasets import Arrays, ImageFolder, from_torch
+from gpupipe.datasets import Arrays, Columns, ImageFolder, from_torch
 from gpupipe.engines import Torch
 from gpupipe.pipelines import imagenet, simclr
+from gpupipe.targets import Masks
 
 FLOAT = [T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD)]
 
@@ -70,10 +71,11 @@ def dataset(kind: str, pipeline: T.Compose, large: Path) -> Any:
         return ImageFolder(large, pipeline)
     if kind == "bytes":
         return from_torch(_Bytes(large), media="bytes", transform=pipeline)
-    return Arrays(np.tile(pictures(16, 120, 140), (4, 1, 1, 1)), np.arange(64), transform=pipeline)
+    images = Arrays(np.tile(pictures(16, 120, 140), (4, 1, 1, 1)), np.arange(64), transform=pipeline)
+    return images if kind == "arrays" else Columns(images, {"mask": Masks(np.zeros((64, 120, 140), np.uint8))})
 
 
-CASES = [(name, "arrays") for name in PIPELINES] + [("train", "folder"), ("train", "bytes")]
+CASES = [(name, "arrays") for name in PIPELINES] + [("train", kind) for kind in ("folder", "bytes", "masks")]
 ENGINES = {"dali": "dali", "torch, ring": Torch(), "torch, pin_memory": Torch(staging="pin_memory")}
 
 
@@ -90,10 +92,11 @@ def views(images: Any) -> tuple[Tensor, ...]:
 def consume(loader: DataLoader) -> int:
     """A loop as a training has it: reads everything, and waits for nothing."""
     batches = 0
-    for images, target in loader:
+    for images, *targets in loader:
         for view in views(images):
             view.float().mean()
-        target + 1
+        for target in targets:
+            target + 1
         batches += 1
     return batches
 
@@ -156,24 +159,28 @@ def test_no_wait_for_each_batch(
 
 @pytest.mark.parametrize("engine", ["dali", "torch, ring"])
 @pytest.mark.parametrize(
-    ("name", "kind"), [("train", "arrays"), ("train", "folder"), ("train", "bytes"), ("mixup", "arrays")]
+    ("name", "kind"),
+    [("train", "arrays"), ("train", "folder"), ("train", "bytes"), ("train", "masks"), ("mixup", "arrays")],
 )
 def test_the_host_does_not_wait_for_the_consumers_stream(
     engine: str, name: str, kind: str, large: Path, measured: Callable[..., None]
 ) -> None:
-    """Fails where two batches that are ready are handed out only after the consumer's kernel of a second has ended."""
+    """Fails where two batches that are ready are handed out only after the consumer's kernel of a second has ended.
+
+    The first of two rounds may wait: every batch that the consumer is behind needs pinned memory, and page-locking,
+    once for each, waits for the device."""
     with load(dataset(kind, PIPELINES[name](), large), engine) as loader:
         consume(loader)
         iterator = iter(loader)
         next(iterator), next(iterator)
-        time.sleep(1)  # the next ones are ready
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        delay(1000)
         for _ in range(2):
-            next(iterator)
-        took = time.perf_counter() - started
-        torch.cuda.synchronize()
-        whole = time.perf_counter() - started
+            time.sleep(1)  # the next ones are ready
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            delay(1000)
+            next(iterator), next(iterator)
+            took = time.perf_counter() - started
+            torch.cuda.synchronize()
+            whole = time.perf_counter() - started
     measured(f"host wait: {engine}, {kind}, {name}", two_batches_ms=took * 1e3, kernel_ms=whole * 1e3)
     assert took < whole / 2

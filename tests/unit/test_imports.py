@@ -17,6 +17,7 @@ PACKAGE = Path(gpupipe.__file__).resolve().parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "cache_folder",
+        "copy_stream",
         "errors",
         "printable",
         "global_rng",

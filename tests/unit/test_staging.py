@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpupipe.engines.staging import CopyStream, Ring, Uploader
+from gpupipe.copy_stream import CopyStream
+from gpupipe.engines.staging import Ring, Uploader
 
 
 class LateCopy:

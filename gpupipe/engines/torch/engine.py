@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from ...copy_stream import CopyStream
 from ...errors import ConfigError, SampleError
 from ...kernels.apply import head_and_tail
 from ...kernels.batches import finish_plan
@@ -22,7 +23,7 @@ from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
 from ..memory_uses import MemoryUse, Workload
-from ..staging import CopyStream, Ring, Uploader, map_tensors
+from ..staging import Ring, Uploader, map_tensors
 from .worker_tasks import Decode, Decoded
 
 Staging = Literal["ring", "pin_memory", "pageable"]
