@@ -15,8 +15,9 @@ from gpupipe.transforms.ops.promise import GRAPH
 __all__ = ["NEVER", "draw", "gpu"]
 
 NEVER = (
-    "**Never measured on a GPU.** The CUDA code is written from the documentation and sources of DALI and torch, with "
-    "tests. `make gpu` runs tests and benchmarks on a machine with a GPU and writes this section from the results."
+    "**No figures from a GPU yet.** The CUDA code is written from the documentation and sources of DALI and torch, and "
+    "most of its tests passed on one H200. `make gpu` runs tests and benchmarks on a machine with a GPU and writes "
+    "this section from the results."
 )
 EXPECT = """What to expect on a GPU, from the documentation of its parts:
 
@@ -59,7 +60,7 @@ def _predictions() -> str:
     return "\n".join(
         [
             "Predictions for an H200 with 16 cores and nvJPEG 13.2, derived from sources and published measurements "
-            "before anything ran. They are not promises, and none has been measured:",
+            "before anything ran. They are not promises, and no measurement is kept yet:",
             "",
             "| quantity | prediction | because |",
             "|---|---|---|",

@@ -4,7 +4,7 @@ Prediction, from the sources: with nvJPEG 13.2 or newer the GPU decodes nearly a
 an older one, such as every nvJPEG for CUDA 12, windows of 4:2:0 photographs with fancy upsampling are the CPU's, equal
 to Pillow's bit by bit. Fancy upsampling at most 4 gray levels from Pillow, mean 0.4; plain up to 60, mean
 1 to 2; 4:4:4 the same with both. Under matrix products 0 bytes of 200 batches change: DALI makes its decoder wait.
-Not run yet on the machine that it is for.
+No results are kept yet.
 
 Measured: 64 photographs for each kind of chroma; share of images equal to the reference's, which are libjpeg-turbo's;
 then batches read late on a stream full of matrix products, each byte compared with all that quiet runs gave. Every

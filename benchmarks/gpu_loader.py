@@ -5,7 +5,7 @@ by hand with the same settings, and at least 5 times torch's DataLoader with tor
 upsampling 10,000 to 17,000 images/s (the decoding engines 6,000 to 8,000 and 16 threads with 400 each); with fancy
 upsampling 5,000 to 12,000 of 4:2:0 photographs, 8,000 to 17,000 of 4:4:4, where nothing is upsampled. The best share
 for the decoding engines 0.4 to 0.5. torchvision's decode_jpeg on the GPU 1,000 to 6,000, DALI's torchvision API 300 to
-2,000. Not run yet on the machine that it is for.
+2,000. No results are kept yet.
 
 Measured: RandomResizedCrop(224), flip, normalize, batch 256, photographs in /dev/shm, nothing consumes the batches. The
 candidates take turns, each in a process of its own (see ``_candidates.py``). One setting after the other is changed and

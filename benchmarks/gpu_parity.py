@@ -5,7 +5,7 @@ erasing, noise, hue and what torch finishes on the device equal; arithmetic on b
 blur, gray) at most 1 with a mean of at most 0.02, of tensors 0.6; resizing as on the CPU and one level; nearest warps
 255 on at most 0.1 % of the values, perspectives twice that; JPEG compression, another algorithm there, at most 60,
 mean 1.5. Decoding with fancy upsampling at most 4, mean 0.4; with plain upsampling up to 60, mean 1 to 2, at edges of
-color. Not run yet on the machine that it is for.
+color. No results are kept yet.
 
 Measured: the same plans on the same pixels. Transforms and recipes on photographs, on noise, and on black and white
 blocks, in gray levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the

@@ -327,17 +327,17 @@ def test_make_gpu_installs_nothing_where_the_driver_is_too_old(tmp_path: Path) -
 
 def test_the_readme_says_never_until_a_gpu_was_there(scripts: Any, tmp_path: Path) -> None:
     figures = scripts[1]
-    assert figures.gpu(tmp_path).startswith("**Never measured on a GPU.**")
+    assert figures.gpu(tmp_path).startswith("**No figures from a GPU yet.**")
     result: dict[str, Any] = {
         "machine": {"gpus": [], "cpu": "some CPU", "cores": 2, "date": "2030-01-01"},
         "bus": {"gigabytes_per_second": 50.0},
         "batches": {"4 MB": {"ways": {"ring": {"gigabytes_per_second": 21.04, "milliseconds_added_to_compute": 0.5}}}},
     }
     (tmp_path / "gpu_copy.json").write_text(json.dumps(result))
-    assert figures.gpu(tmp_path).startswith("**Never measured on a GPU.**")  # it was tried out on a CPU
+    assert figures.gpu(tmp_path).startswith("**No figures from a GPU yet.**")  # it was tried out on a CPU
     result["machine"]["gpus"] = ["some GPU"]
     (tmp_path / "gpu_copy.json").write_text(json.dumps(result))
     text = figures.gpu(tmp_path)
-    assert "| 4 MB | ring | 21.0 | 0.50 |" in text and "Never measured" not in text
+    assert "| 4 MB | ring | 21.0 | 0.50 |" in text and "No figures" not in text
     assert "Not measured on a GPU: decoding, loading, training, recipes, clips, differences." in text
     assert figures.draw(tmp_path) is None

@@ -249,7 +249,7 @@ def test_the_readme_shows_what_was_predicted_as_predictions_until_it_was_measure
     from _gpu_figures import gpu
 
     text = gpu(tmp_path)
-    assert "They are not promises, and none has been measured" in text
+    assert "They are not promises, and no measurement is kept" in text
     assert "| 10,000 to 17,000 images/s |" in text and "- JPEG: max 60, mean 1.5" in text
     result = {
         "machine": {"gpus": ["some GPU"], "cpu": "some CPU", "cores": 16, "date": "2030-01-01"},
