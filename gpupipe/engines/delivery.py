@@ -12,6 +12,7 @@ from torch.utils import _pytree
 
 from ..copy_stream import Event, upload
 from ..reading.setup import Setup
+from ..reading.targets import with_numbers
 from .staging import map_tensors
 
 
@@ -40,6 +41,11 @@ def to_device(value: Any, setup: Setup) -> Any:
     if setup.pin_memory and torch.cuda.is_available():
         return map_tensors(Tensor.pin_memory, value)
     return value
+
+
+def target_to_device(target: Any, setup: Setup) -> Any:
+    """Move the targets of a batch as :func:`to_device` does, except the numbers that a collate function gets."""
+    return to_device(with_numbers(target, setup.dataset.form) if setup.collates else target, setup)
 
 
 class KeepAlive:

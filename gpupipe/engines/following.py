@@ -17,7 +17,7 @@ from ..reading.torch_threads import torch_threads
 from ..targets import Target
 from ..types import Batch, Plan
 from .base import Engine, Run
-from .delivery import to_device
+from .delivery import target_to_device
 
 
 def with_targets(engine: Engine, setup: Setup) -> Engine:
@@ -109,7 +109,7 @@ class _FollowingRun(Run):
         if bad:
             raise SampleError(bad)
         values = {name: collated(target, made[name]) for name, target in self._columns.items()}
-        moved: dict[str, Any] = to_device(values, self._setup)
+        moved: dict[str, Any] = target_to_device(values, self._setup)
         return moved
 
     def close(self) -> None:

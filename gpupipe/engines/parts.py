@@ -19,7 +19,7 @@ from ..reading.buffers import BatchPool
 from ..reading.setup import Setup
 from ..types import Batch, Plan
 from .base import Engine, EngineConfig, Run
-from .delivery import to_device
+from .delivery import target_to_device, to_device
 from .following import with_targets
 from .memory_uses import MemoryUse, Workload
 
@@ -213,7 +213,7 @@ class _PartsRun(Run):
             plan = replace(plan, mixing=resolve_plan(plan, self._mixture.transform, any_size).mixing)
         rows, keep = [share.rows for share in shares], [batch.keep for batch in batches if batch.keep is not None]
         join = _Join(rows, len(plan), self._memory)
-        target = to_device(join([batch.target for batch in batches]), self._setup)
+        target = target_to_device(join([batch.target for batch in batches]), self._setup)
         if isinstance(batches[0].images, Plan):
             return Batch(plan, target, plan)
         images = to_device(join([batch.images for batch in batches]), self._setup)

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import default_collate
 
 from ..engines.base import EngineConfig
 from ..errors import ConfigError
@@ -118,6 +119,11 @@ class Arguments:
             object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
         if self.decoders is not None and not isinstance(self.decoders, Decoders):
             raise ConfigError(f"decoders must be gpupipe.integrations.ray.Decoders(...) or None, not {self.decoders!r}")
+
+    @property
+    def collates(self) -> bool:
+        """Whether the script has a collate function of its own."""
+        return self.collate_fn is not None and self.collate_fn is not default_collate
 
     @property
     def schedule(self) -> dict[str, Any]:

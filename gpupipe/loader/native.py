@@ -9,7 +9,7 @@ from zlib import crc32
 
 import torch
 from rich.filesize import decimal
-from torch.utils.data import BatchSampler, SequentialSampler, default_collate
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from ..codecs.page_cache import CACHE_BYTES
 from ..datasets.dataset import Dataset
@@ -90,9 +90,8 @@ class NativeSession(Session):
         self.device = torch.device(resolved.setup.device)
         self._follow(resolved.batching)
         a, dataset = self.arguments, resolved.setup.dataset
-        own = a.collate_fn is not None and a.collate_fn is not default_collate
         watch = WatchedCalls() if a.num_workers else None
-        self.collate = Collate(a.collate_fn, dataset.form, watch) if own else None  # type: ignore[arg-type]
+        self.collate = Collate(a.collate_fn, dataset.form, watch) if a.collates else None  # type: ignore[arg-type]
         self.bad_samples = BadSamples(a.on_error, a.max_bad, resolved.setup.dataset)
         self.by_hand = set[int]()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
 from ..datasets.dataset import Dataset
@@ -125,6 +124,7 @@ def resolve(a: Arguments) -> Resolved:
         batch_size=batching.batch_size,
         num_workers=a.num_workers,
         prefetch_factor=1 if one_at_a_time else 2 if a.prefetch_factor is None else a.prefetch_factor,
+        collates=a.collates,
         one_at_a_time=one_at_a_time,
         pin_memory=a.pin_memory,
         timeout=a.timeout,
@@ -174,7 +174,7 @@ def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]
     Functions of scripts take samples of different sizes. torch's own one stacks the first images of all samples, then
     the second ones, and so on.
     """
-    if a.collate_fn is None or a.collate_fn is default_collate:
+    if not a.collates:
         if name := _replaced_collate():
             return dataset.transform, [Reason(f"{name} is no longer torch's own", "replaced-function")]
         if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):

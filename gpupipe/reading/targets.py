@@ -126,19 +126,26 @@ def collated(target: Target, values: Sequence[Any]) -> Any:
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in batch]
 
 
-def targets_by_sample(target: Any, count: int, form: SampleForm) -> Any:
-    """Return the target of each sample of a batch: Python numbers and texts, tensors, or dictionaries of these."""
+def with_numbers(target: Any, form: SampleForm | None) -> Any:
+    """Return the targets of a batch with lists of Python numbers in place of the tensors whose rows are numbers in a
+    sample. Reading them from a GPU would wait for it."""
     if isinstance(target, torch.Tensor):
         return target.tolist()
     if not isinstance(target, dict):
         return target
-    tensors = {leaf.path[0] for leaf in leaves(form.tree) if isinstance(leaf, Rest) and leaf.tensor}
-    columns = {name: _rows(values, name in tensors) for name, values in target.items()}
-    return [{name: column[i] for name, column in columns.items()} for i in range(count)]
+    found = () if form is None else leaves(form.tree)
+    tensors = {leaf.path[0] for leaf in found if isinstance(leaf, Rest) and leaf.tensor}
+    return {
+        name: values.tolist()
+        if isinstance(values, torch.Tensor) and values.ndim == 1 and name not in tensors
+        else values
+        for name, values in target.items()
+    }
 
 
-def _rows(values: Any, tensors: bool) -> list[Any]:
-    """Return the rows of one column of a batch."""
-    if isinstance(values, torch.Tensor) and values.ndim == 1 and not tensors:
-        return values.tolist()
-    return list(values)
+def targets_by_sample(target: Any, count: int, form: SampleForm) -> Any:
+    """Return the target of each sample of a batch: Python numbers and texts, tensors, or dictionaries of these."""
+    columns = with_numbers(target, form)
+    if not isinstance(columns, dict):
+        return columns
+    return [{name: values[i] for name, values in columns.items()} for i in range(count)]

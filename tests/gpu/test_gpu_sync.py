@@ -79,9 +79,17 @@ CASES = [(name, "arrays") for name in PIPELINES] + [("train", kind) for kind in 
 ENGINES = {"dali": "dali", "torch, ring": Torch(), "torch, pin_memory": Torch(staging="pin_memory")}
 
 
-def load(data: Any, engine: str) -> DataLoader:
+def load(data: Any, engine: str, **options: Any) -> DataLoader:
     return DataLoader(
-        data, 8, shuffle=True, num_workers=2, device="cuda", seed=SEED, engine=ENGINES[engine], drop_last=True
+        data,
+        8,
+        shuffle=True,
+        num_workers=2,
+        device="cuda",
+        seed=SEED,
+        engine=ENGINES[engine],
+        drop_last=True,
+        **options,
     )
 
 
@@ -122,6 +130,27 @@ def test_torch_is_asked_for_no_synchronization(engine: str, name: str, kind: str
         consume(loader)
         with no_synchronization():
             assert consume(loader) == len(loader)
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", ["arrays", "folder", "bytes", "masks"])
+def test_a_collate_function_gets_numbers_without_waiting(engine: str, kind: str, large: Path) -> None:
+    """Fails where labels go to the GPU and come back."""
+    seen: list[Any] = []
+
+    def collate(samples: list[Any]) -> Any:
+        images, *targets = zip(*samples, strict=True)
+        seen.append(targets)
+        return torch.stack(images), targets
+
+    with load(dataset(kind, PIPELINES["light"](), large), engine, collate_fn=collate) as loader:
+        for _ in loader:
+            pass
+        with no_synchronization():
+            assert all(images.is_cuda for images, _ in loader)
+    labels = [label for targets in seen for label in targets[0]]
+    assert labels and all(type(label) is int for label in labels)
 
 
 def test_the_profiler_counts_waits(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ...reading.setup import Setup
 from ...signal_handlers import pass_on
 from ...types import Batch, Plan
 from ..base import Engine, Run
-from ..delivery import to_device
+from ..delivery import target_to_device, to_device
 from ..pillow_speed import PillowSpeed
 from . import pools
 from .decoder import nvjpeg_version
@@ -253,7 +253,7 @@ class DaliRun(Run):
         one = self._flight.popleft()
         images, keep = self._images(one)
         self._engine.pillow_speed.add(*one.ready.by_pillow)
-        target = to_device(one.ready.target, self._engine.setup)
+        target = target_to_device(one.ready.target, self._engine.setup)
         return Batch(images, target, one.ready.plan, keep, one.ready.by_hand)
 
     def _images(self, one: Started) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from ...reading.reader import Loaded, Reader
 from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run, names_of
-from ..delivery import to_device
+from ..delivery import target_to_device, to_device
 from ..pillow_speed import PillowSpeed
 from .clip_frames import ClipBatches
 from .kept_images import KeptImages
@@ -82,8 +82,8 @@ class _Run(Run):
         if ready.bad:
             raise SampleError(ready.bad)
         self._engine.pillow_speed.add(*ready.by_pillow)
-        images, target = to_device((ready.media, ready.target), self._engine.setup)
-        return Batch(images, target, ready.plan)
+        setup = self._engine.setup
+        return Batch(to_device(ready.media, setup), target_to_device(ready.target, setup), ready.plan)
 
     def close(self) -> None:
         self._loaded = iter(())

@@ -18,7 +18,7 @@ from ...planning.epoch import resolve_missing
 from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.take import Take, decoder_name
-from ...reading.targets import targets_of
+from ...reading.targets import targets_of, with_numbers
 from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
@@ -169,6 +169,8 @@ class TorchRun(Run):
         plan = resolve_missing(result.plan or plan, self._setup.pipeline)
         dataset = self._setup.dataset
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
+        if self._setup.collates:
+            target = with_numbers(target, dataset.form)
         if result.images is None:  # made by the script's own code
             return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
         memory_format, medium = self._setup.pipeline.memory_format, dataset.medium
