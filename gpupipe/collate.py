@@ -125,7 +125,8 @@ class Patches:
             # [C, rows, P, columns, P] becomes [rows, columns, P, P, C]: patch by patch, with channels last.
             cut = image.reshape(channels, rows, edge, columns, edge).permute(1, 3, 2, 4, 0)
             patches[row, :count] = cut.reshape(count, -1)
-            coord[row, :count] = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).reshape(count, 2)
+            at = (torch.arange(length, device=patches.device) for length in (rows, columns))
+            coord[row, :count] = torch.cartesian_prod(*at).reshape(count, 2)
             valid[row, :count] = True
         found = {"patches": patches, "patch_coord": coord, "patch_valid": valid}
         return found, *(default_collate([part[k] for part in parts]) for k in range(1, len(parts[0])))

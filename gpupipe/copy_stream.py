@@ -54,9 +54,20 @@ class CopyStream:
             tensor.record_stream(consumer)
 
     def pin(self, tensor: Tensor) -> Tensor:
-        """Return the tensor in pinned memory."""
+        """Return the tensor in pinned memory; what :func:`is_plain` excludes, as it is."""
         # torch's host allocator tracks copies from its blocks, and does not reuse a block before they finish.
-        return tensor if tensor.is_pinned() else tensor.pin_memory()
+        return tensor.pin_memory() if is_plain(tensor) and not tensor.is_pinned() else tensor
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether ``tensor`` is an array on the host: not of a subclass, whose type pinning loses, nor sparse or
+    nested, which torch may not pin."""
+    return (
+        type(tensor) is Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+    )
 
 
 def copy_stream(device: torch.device) -> CopyStream:
@@ -73,13 +84,17 @@ def upload(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """Copy tensors of the host to a CUDA device. They are ready on its current stream.
 
     Args:
-        tensors: tensors of the host; others are returned as they are.
+        tensors: of any kind. torch copies what :func:`is_plain` excludes, and the host may wait.
         device: a CUDA device.
     """
-    stream = copy_stream(device)
-    # Pin all before the first copy, because page-locking may wait for it.
-    pinned = [tensor if tensor.is_cuda else stream.pin(tensor) for tensor in tensors]
-    with stream.copying():
-        found = [tensor if tensor.is_cuda else tensor.to(device, non_blocking=True) for tensor in pinned]
-    stream.hand_over([made for made, tensor in zip(found, tensors, strict=True) if made is not tensor])
-    return found
+    found = list(tensors)
+    at = [i for i, tensor in enumerate(found) if is_plain(tensor)]
+    if at:
+        stream = copy_stream(device)
+        # Pin all before the first copy, because page-locking may wait for it.
+        pinned = [stream.pin(found[i]) for i in at]
+        with stream.copying():
+            for i, tensor in zip(at, pinned, strict=True):
+                found[i] = tensor.to(device, non_blocking=True)
+        stream.hand_over([found[i] for i in at])
+    return [tensor.to(device, non_blocking=True) for tensor in found]

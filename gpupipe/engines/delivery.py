@@ -25,12 +25,16 @@ def made_current(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def to_device(value: Any, setup: Setup) -> Any:
-    """Move tensors of any nested structure to the loader's device without making the host wait.
+    """Return ``value`` delivered to the loader's device, see :func:`delivered`."""
+    return delivered(value, torch.device(setup.device), setup.pin_memory)
+
+
+def delivered(value: Any, device: torch.device, pin_memory: bool) -> Any:
+    """Return ``value`` with all its tensors on a device, without waiting for copies.
 
     On the CPU with ``pin_memory``, tensors are pinned if CUDA is available, as in torch's DataLoader.
     """
-    if setup.cuda:
-        device = torch.device(setup.device)
+    if device.type == "cuda":
         if isinstance(value, Tensor):
             return upload([value], device)[0]
         leaves, form = _pytree.tree_flatten(value)
@@ -38,7 +42,7 @@ def to_device(value: Any, setup: Setup) -> Any:
         for i, tensor in zip(at, upload([leaves[i] for i in at], device), strict=True):
             leaves[i] = tensor
         return _pytree.tree_unflatten(leaves, form)
-    if setup.pin_memory and torch.cuda.is_available():
+    if pin_memory and torch.cuda.is_available():
         return map_tensors(Tensor.pin_memory, value)
     return value
 

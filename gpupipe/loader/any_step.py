@@ -62,7 +62,8 @@ class Step(NamedTuple):
     images: Any
     """[B, ...], or a tuple of these for several views."""
     target: Any
-    """Labels [B], a dictionary of labels and further columns, or ``None``."""
+    """Labels [B], a dictionary of labels and further columns, or ``None``. With a collate function, numbers are in
+    lists."""
 
 
 def step_at(session: Planned, epoch: int, step: int) -> Step:

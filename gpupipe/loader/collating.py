@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.sample_form import Rest, SampleForm, View
-from ..engines.staging import map_tensors
+from ..engines.delivery import delivered
 from ..global_rng import lent, seed_all
 from ..interop.snapshot import Snapshot
 from ..reading.targets import targets_by_sample
@@ -79,7 +79,7 @@ class Collate:
 
         def sample(i: int) -> Any:
             if i in by_hand:
-                return map_tensors(lambda tensor: tensor.to(device), by_hand[i].sample)
+                return delivered(by_hand[i].sample, device, False)
             return form.sample(tuple(view[i] for view in views), None if targets is None else targets[i])
 
         samples = list(map(sample, range(count)))
@@ -146,5 +146,5 @@ def put_in(by_hand: Mapping[int, ByHand], images: Any) -> bool:
     # All shapes were checked before the first image is written.
     for row, made in by_hand.items():
         for one, view in zip(made.views or (), views, strict=True):
-            view[row].copy_(one)
+            view[row].copy_(delivered(one, view.device, False))
     return True

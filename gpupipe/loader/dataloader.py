@@ -59,7 +59,8 @@ class DataLoader(TorchLoader[Any]):
             sampler must yield them again.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
         collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
-            and returns a batch. It runs in this process, with global generators that are seeded for each batch.
+            and returns a batch, whose tensors are moved to the device. It runs in this process, with global generators
+            that are seeded for each batch.
         pin_memory: pin batches that stay on the CPU, if CUDA is available. Batches that go to a GPU are always pinned.
         drop_last: drop the last batch if it is short.
         timeout, worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, a

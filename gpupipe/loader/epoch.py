@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
+from ..engines.delivery import delivered
 from ..engines.mixing import mix
 from ..errors import BadSample, PipelineError, SampleError
 from ..planning.bad_samples import FROM_EPOCH, BadSamples
@@ -380,13 +381,11 @@ class EpochIterator:
             images = stacked(images)
         if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
             collate = session.collate or Collate(default_collate, session.form)
-            with USER_CODE:
-                return collate(images, target, plan, batch.by_hand)
+            return _collated(collate, session, images, target, plan, batch.by_hand)
         if plan.mixing and images is not plan:
             images, target = _mixed(images, target, plan)
         if session.collate is not None:
-            with USER_CODE:
-                return session.collate(images, target, plan)
+            return _collated(session.collate, session, images, target, plan)
         if session.form is not None:
             return session.form.batch(images, target)
         return images if target is None else [images, target]
@@ -420,6 +419,13 @@ class EpochIterator:
             self._ready.clear()
             session.running.release(self._lease, stop=stop)
             self._finalizer.detach()  # Python swallows what a signal handler raises in a finalizer
+
+
+def _collated(collate: Collate, session: Source, *samples: Any) -> Any:
+    """Return the batch that a collate function makes of samples, on the loader's device."""
+    with USER_CODE:
+        made = collate(*samples)
+    return delivered(made, session.device, session.arguments.pin_memory)
 
 
 def _mixed(images: Any, target: Any, plan: Plan) -> tuple[Any, Any]:

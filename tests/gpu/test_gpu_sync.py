@@ -16,8 +16,10 @@ import torch
 from gpu_tools import delay, no_synchronization, profiled
 from support import SEED, pictures
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gpupipe import DataLoader, transforms as T
+from gpupipe.collate import Padded, Patches, as_lists
 from gpupipe.datasets import Arrays, Columns, ImageFolder, from_torch
 from gpupipe.engines import Torch
 from gpupipe.pipelines import imagenet, simclr
@@ -136,21 +138,31 @@ def test_torch_is_asked_for_no_synchronization(engine: str, name: str, kind: str
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", ["arrays", "folder", "bytes", "masks"])
 def test_a_collate_function_gets_numbers_without_waiting(engine: str, kind: str, large: Path) -> None:
-    """Fails where labels go to the GPU and come back."""
+    """Fails where labels go to the GPU and come back, or what the function makes of them is copied and waited for."""
     seen: list[Any] = []
 
     def collate(samples: list[Any]) -> Any:
-        images, *targets = zip(*samples, strict=True)
-        seen.append(targets)
-        return torch.stack(images), targets
+        images, labels, *_ = zip(*samples, strict=True)
+        seen.extend(labels)
+        return torch.stack(images), {"y": [torch.tensor(labels)]}
 
     with load(dataset(kind, PIPELINES["light"](), large), engine, collate_fn=collate) as loader:
         for _ in loader:
             pass
         with no_synchronization():
-            assert all(images.is_cuda for images, _ in loader)
-    labels = [label for targets in seen for label in targets[0]]
-    assert labels and all(type(label) is int for label in labels)
+            assert all(images.is_cuda and target["y"][0].is_cuda for images, target in loader)
+    assert seen and all(type(label) is int for label in seen)
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("collate", [as_lists, Padded(32), Patches(20)])
+def test_functions_of_collate_do_not_wait(collate: Any, large: Path) -> None:
+    with load(dataset("arrays", T.Compose([T.ToTensor()]), large), "dali", collate_fn=collate) as loader:
+        assert len(list(loader)) == len(loader)
+        with no_synchronization():
+            found = list(loader)
+    tensors = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+    assert tensors and all(tensor.is_cuda for tensor in tensors)
 
 
 def test_the_profiler_counts_waits(tmp_path: Path) -> None:
