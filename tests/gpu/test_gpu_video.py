@@ -64,7 +64,7 @@ def images(dataset: Any, engine: Any = "dali", **arguments: Any) -> list[Tensor]
 
 def in_place_of_nvdec(loader: DataLoader) -> int:
     """Batches that PyAV decoded, as the loader says it."""
-    found = re.search(r"PyAV in its place (\d+) times", repr(loader))
+    found = re.search(r"PyAV instead (\d+) times", repr(loader))
     return int(found[1]) if found else 0
 
 

@@ -29,7 +29,7 @@ from ...reading.setup import Setup
 from ...reading.targets import targets_of
 from ...signal_handlers import pass_on
 from ...types import Plan
-from ..delivery import made_current
+from ..delivery import delivered, made_current
 from .graph import MEDIA, encoded, new_pipeline
 from .messages import clean
 
@@ -166,7 +166,7 @@ class NvdecReader(Reader):
                 bad.append(bad_sample(dataset, index, clip))
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        clips = [clip.to(self._device) for clip in made]
+        clips = delivered(made, self._device, pin_memory=False)
         return Loaded(plan, _frames(clips), targets_of(dataset, plan), owner=clips)
 
     def stop(self) -> None:
