@@ -47,6 +47,7 @@ ADVICE = {
     "rebuilt": "pass shard=gpupipe.Shard.from_env() to gpupipe.DataLoader, so that frameworks keep it",
     "replaced-function": "do not replace the library's methods and functions",
     "sample-fails": "make sure that every sample can be read",
+    "seeded-again": "pass seed= to the loader, and choose an epoch with set_epoch()",
     "single-samples": "use batch_size=1",
     "small-images": 'leave it so, or pass engine="dali" for what only gpupipe has, such as an exact resume',
     "stream": "use a dataset with __len__ and __getitem__",

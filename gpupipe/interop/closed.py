@@ -77,6 +77,7 @@ class Outside:
             for part in value:
                 self.held(part)
         elif isinstance(value, Mapping):
+            _check_looked_up(value)
             for part in value.values():
                 self.held(part)
         elif isinstance(value, (np.ndarray, torch.Tensor)):
@@ -242,9 +243,10 @@ def _read(code: CodeType, names: dict[str, Any], cells: dict[str, Any]) -> Itera
     steps = _steps(code)
     for at, step in enumerate(steps):
         name = str(step.argval)
-        # LOAD_NAME stands in the body of a class, whose names may come from any scope.
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"):
+        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             raise NotClosed(f"it assigns to the global variable {name}")
+        if step.opname == "LOAD_NAME":  # in the body of a class, whose names may come from any scope
+            raise NotClosed("it defines a class while it runs")
         if step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in cells:
             raise NotClosed(f"it assigns to {name}, which belongs to an enclosing function")
         if step.opname == "IMPORT_NAME":
@@ -282,6 +284,12 @@ def _found(value: Any, path: str, parts: list[str]) -> Iterator[Any]:
     if isinstance(value, ModuleType):
         raise NotClosed(f"it passes on the module {path} itself")
     yield value
+
+
+def _check_looked_up(table: Any) -> None:
+    """Raise :class:`NotClosed` if looking up a key may change the table, as in a ``defaultdict`` that numbers names."""
+    if hasattr(type(table), "__missing__"):
+        raise NotClosed(f"it holds a {type(table).__name__}, which may change when a key is looked up")
 
 
 def _content(cell: Any, name: str) -> Any:
@@ -331,6 +339,8 @@ def check_pure(function: Any) -> None:
     """Raise :class:`NotClosed` with the reason if a function draws random numbers or changes what it holds, or may do
     so."""
     is_of_table = isinstance(function, BuiltinFunctionType) and isinstance(function.__self__, _HOLDERS)
+    if is_of_table:
+        _check_looked_up(function.__self__)
     if function is int or (is_of_table and function.__name__ in _LOOKS):
         return
     found = _Reached()

@@ -203,6 +203,8 @@ def _is_same(one: Any, other: Any, depth: int = 0) -> bool:
     if isinstance(one, partial):
         parts, of_other = ([x.func, x.args, x.keywords] for x in (one, other))
         return _all_same(parts, of_other, depth + 1)
+    if any(vars(cls).get("__slots__") for cls in type(one).__mro__):  # they hold more than __dict__ shows
+        return False
     own, others = (x if isinstance(x, dict) else getattr(x, "__dict__", None) for x in (one, other))
     if own is None or others is None or [*own] != [*others]:
         return False

@@ -66,7 +66,18 @@ class Agreement:
         self._shard = shard
         self._same_order = same_order
         self._number = next(_NUMBERS) if shard.world_size > 1 else 0
-        self._agreed = False
+        self._agreed = self._has_warned = False
+
+    @property
+    def is_alone(self) -> bool:
+        return self._shard.world_size == 1
+
+    def warn_of_seeding(self) -> None:
+        """Warn once that a generator was seeded again, perhaps on one rank only."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = "a loader for several ranks draws its seed only once, so this does not repeat an epoch"
+            warn("torch's generator was seeded again", [Reason(text, "seeded-again")])
 
     def seed(self, generator: Any) -> int:
         """Draw a seed if none was given, from the generator or torch's global one. All ranks get the seed of rank 0.
@@ -77,7 +88,7 @@ class Agreement:
 
         Raises :class:`EngineError` if rank 0 does not publish its seed within ten minutes.
         """
-        if self._shard.world_size == 1:
+        if self.is_alone:
             return _drawn(generator)
         store = _store()
         if store is None:
@@ -104,7 +115,7 @@ class Agreement:
 
         Raises :class:`ConfigError` with both sides of every difference.
         """
-        if self._agreed or self._shard.world_size == 1:
+        if self._agreed or self.is_alone:
             return
         store = _store()
         dist = sys.modules.get("torch.distributed")
@@ -221,18 +232,26 @@ def _wait(store: Any, key: str, until: float) -> str | None:
 
 
 def _drawn(generator: Any) -> int:
-    """Draw a number from a generator, so that the next loader gets a different one.
+    """Draw a seed from a generator, so that the next loader gets a different one.
 
     A generator that was just seeded gives that seed, so ``repr`` shows the number in the script.
     """
-    fresh = generator is not None and _is_fresh(generator)
-    # On the CPU by name, since the script may have called torch.set_default_device(). 63 bits, like torch's base seed.
-    drawn = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
+    fresh = generator is not None and is_fresh(generator)
+    drawn = draw(generator)
     return int(generator.initial_seed()) if fresh else drawn
 
 
-def _is_fresh(generator: Any) -> bool:
-    """Return whether nothing was drawn from the generator since it was seeded."""
+def draw(generator: Any) -> int:
+    """Draw a number of 63 bits, like torch's base seed, from a generator, or from torch's global one."""
+    # On the CPU by name, since the script may have called torch.set_default_device().
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
+
+
+def is_fresh(generator: Any) -> bool:
+    """Return whether nothing was drawn from a generator, or torch's global one, since it was seeded."""
+    generator = torch.default_generator if generator is None else generator
+    if generator.device.type != "cpu":
+        return False
     other = torch.Generator()
     other.manual_seed(generator.initial_seed())
-    return generator.device.type == "cpu" and torch.equal(other.get_state(), generator.get_state())
+    return torch.equal(other.get_state(), generator.get_state())

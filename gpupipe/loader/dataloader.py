@@ -65,8 +65,8 @@ class DataLoader(TorchLoader[Any]):
         drop_last: drop the last batch if it is short.
         timeout, worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, a
             non-default value falls back to torch's DataLoader.
-        generator: the seed is drawn from it, once, if ``seed`` is not given. A generator that was just seeded gives
-            that seed.
+        generator: the seed is drawn from it if ``seed`` is not given: at first use, and when an epoch begins after the
+            script has seeded it again. A generator that was just seeded gives that seed.
         prefetch_factor: maximum number of batches in flight, per worker process if there are any; 2 by default.
         persistent_workers: ``None``: threads stay, and worker processes that run user code restart in every epoch with
             the current code, as torch's do by default. ``True``: all stay. ``False``: none stays. While the last
@@ -79,7 +79,8 @@ class DataLoader(TorchLoader[Any]):
         engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
             ``engines.Dali(roi=False)``.
         seed: seed of order and augmentation. By default it is drawn at first use from ``generator``, the sampler's
-            generator or torch's global one, so that ``torch.manual_seed`` reproduces a run.
+            generator or torch's global one, so that ``torch.manual_seed`` reproduces a run, or before an epoch that
+            epoch.
         shard: this rank's part; :meth:`Shard.from_env` under torchrun. If ``torch.distributed`` runs, the first batch
             compares the ranks' seeds, batch sizes, orders, datasets and transforms, and every rank raises
             :class:`ConfigError` with both sides of each difference.

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import ConfigError, StateError
 from ..planning.order import Order
-from .agreement import Agreement
+from .agreement import Agreement, draw, is_fresh
 from .batching import Batching
 
 VERSION = 3
@@ -156,6 +156,7 @@ class Position:
         self.batching = batching
         self.drawn = seed
         """The seed, if it was drawn already."""
+        self._draws = seed is None
         self._generator = generator
         self._workers = workers
         self.agreement = Agreement(batching.shard, same_order=batching.sampler.shard is None)
@@ -167,6 +168,10 @@ class Position:
         """The sampler's epoch when our last epoch began."""
         self._moves = 1
         """Step from one sampler epoch to the next, according to the last two."""
+        self._has_begun = False
+        """Whether an epoch has begun with this seed."""
+        self._is_placed = False
+        """Whether :meth:`set_epoch` chose the next epoch."""
 
     @property
     def seed(self) -> int:
@@ -176,9 +181,24 @@ class Position:
         loader has its own seed, and ``torch.manual_seed`` reproduces them all.
         """
         if self.drawn is None:
-            generator = self.batching.sampler.generator if self._generator is None else self._generator
-            self.drawn = self.agreement.seed(generator)
+            self.drawn = self.agreement.seed(self._source)
         return self.drawn
+
+    @property
+    def _source(self) -> Any:
+        return self.batching.sampler.generator if self._generator is None else self._generator
+
+    def _start_over(self) -> None:
+        """Follow a generator that the script has seeded since the last epoch: the next epoch is the first one of
+        another seed, so ``torch.manual_seed(0)`` before every evaluation repeats it, as in torch."""
+        if not self._has_begun:
+            return
+        if self.agreement.is_alone:
+            self.drawn = None
+            if not self._is_placed:
+                self.next_epoch = 0
+        else:
+            self.agreement.warn_of_seeding()
 
     def _order(self) -> Order:
         """Order of the epoch that begins.
@@ -213,6 +233,7 @@ class Position:
             raise ConfigError(f"set_epoch takes an integer of at least 0, not {epoch!r}")
         if epoch != self.next_epoch:
             self.next_epoch, self._resume = epoch, 0
+        self._is_placed = True
         self._tell_sampler(epoch)
 
     def _tell_sampler(self, epoch: int) -> None:
@@ -229,9 +250,15 @@ class Position:
             # set_epoch() called on the script's own sampler counts as called on the loader.
             self._sampler_epoch = now
             self.set_epoch(now)
+        is_seeded = self._draws and is_fresh(self._source)
+        if is_seeded:
+            self._start_over()
         order = self._order()
+        if is_seeded and is_fresh(self._source):  # or it would look seeded again when the next epoch begins
+            draw(self._source)
         self._cursor = Cursor(self.next_epoch, self._resume, running=True)
         self.next_epoch, self._resume = self.next_epoch + 1, 0
+        self._has_begun, self._is_placed = True, False
         return order, self._cursor
 
     def ahead(self, later: int) -> tuple[Order, Cursor] | None:
@@ -260,6 +287,7 @@ class Position:
         self.rest()
         self.drawn = state.seed
         self.next_epoch, self._resume = state.epoch, state.delivered
+        self._has_begun = False
         if state.sampler_epoch >= 0:
             self._tell_sampler(state.sampler_epoch)
         if self.batching.sampler.settings is not None and state.sampler:

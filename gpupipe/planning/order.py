@@ -246,6 +246,9 @@ class Streamed:
         self._blocks: dict[int, tuple[I64, U64]] = {}
         self._read = 0
         self._ended = False
+        self._failure: Exception | None = None
+        """What the iterator raised. It is raised again for every later sample, because a generator that has raised
+        looks like one that has ended."""
         self._ends = [0]  # ends of batches, beginning with batch _first
         self._first = 0
 
@@ -298,13 +301,20 @@ class Streamed:
         return before
 
     def _more(self, wanted: int) -> None:
-        if self._batched:
-            batch = next(self._given, None)
-            self._ended = batch is None
-        else:
-            batch = list(islice(self._given, wanted))
-            self._ended = len(batch) < wanted
-        new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
+        if self._failure is not None:
+            raise self._failure
+        try:
+            batch: Any
+            if self._batched:
+                batch = next(self._given, None)
+                self._ended = batch is None
+            else:
+                batch = list(islice(self._given, wanted))
+                self._ended = len(batch) < wanted
+            new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
+        except Exception as e:
+            self._failure = e
+            raise
         indices, keys = new.at(np.arange(len(new), dtype=np.int64))
         # Explicit has counted the repeats among these; add what came before them.
         keys += self._times_before(indices) << _OCCURRENCE_BIT

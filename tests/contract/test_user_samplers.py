@@ -189,3 +189,27 @@ def test_the_size_of_batches_can_be_set_between_epochs(given: bool, engine: str)
         assert [len(labels(batch)) for batch in made] == [5, 5]
         made.batch_sampler.batch_size = 1
         assert len(list(made)) == N
+
+
+class Failing(Sampler[Any]):
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from [[0, 1, 2], [3, 4, 5]] if self.kind == "batches" else range(7)
+        raise ValueError("weights contain nan")
+
+    def __len__(self) -> int:
+        return 2 if self.kind == "batches" else N
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["batches", "samples"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_error_of_a_sampler_arrives_after_the_batches_before_it(engine: str, kind: str, workers: int) -> None:
+    data = Arrays(np.zeros((N, 8, 8, 3), np.uint8), np.arange(N))
+    given = {"batch_sampler": Failing(kind)} if kind == "batches" else {"sampler": Failing(kind), "batch_size": 3}
+    batches = iter(DataLoader(data, engine=engine, num_workers=workers, **given))
+    assert len([next(batches), next(batches)]) == 2
+    with pytest.raises(ValueError, match="contain nan"):
+        next(batches)

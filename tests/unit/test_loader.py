@@ -276,6 +276,72 @@ def test_without_a_seed_every_loader_draws_its_own(arrays: Arrays) -> None:
     assert all_seen(one) != all_seen(two)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_seeding_again_starts_over(arrays: Arrays, workers: int) -> None:
+    loader = null(arrays, shuffle=True, seed=None, num_workers=workers)
+
+    def epoch(seed: int | None) -> list[int]:
+        if seed is not None:
+            torch.manual_seed(seed)
+        return all_seen(loader)
+
+    one, going_on, other = epoch(1), epoch(None), epoch(2)
+    assert one != going_on != other != one
+    assert epoch(1) == one
+    assert epoch(None) == going_on
+    assert epoch(2) == other
+    loader.set_epoch(1)
+    assert epoch(1) == going_on  # the script chooses both
+
+
+def test_seeding_a_generator_again_starts_over(arrays: Arrays) -> None:
+    generator = torch.Generator().manual_seed(3)
+    given = null(arrays, shuffle=True, seed=None, generator=generator)
+    sampled = null(arrays, sampler=RandomSampler(range(N), generator=generator), seed=None)  # type: ignore[arg-type]
+    for loader in (given, sampled):
+        generator.manual_seed(3)
+        first = all_seen(loader)
+        assert first == shuffled(0, seed=3)
+        generator.manual_seed(4)
+        assert all_seen(loader) == shuffled(0, seed=4)
+        torch.manual_seed(3)  # another generator
+        assert all_seen(loader) == shuffled(1, seed=4)
+
+
+def test_a_loaded_seed_stays_if_the_script_seeds_at_its_start(arrays: Arrays) -> None:
+    torch.manual_seed(7)
+    loader = null(arrays, shuffle=True, seed=None)
+    epochs = [all_seen(loader) for _ in range(4)]
+    assert all_seen(null(arrays, shuffle=True, seed=None)) != epochs[0]
+    torch.manual_seed(7)
+    loader = null(arrays, shuffle=True, seed=None)
+    assert all_seen(loader) == epochs[0]
+    state = loader.state_dict()
+    torch.manual_seed(7)
+    resumed = null(arrays, shuffle=True, seed=None)
+    resumed.load_state_dict(state)
+    assert [all_seen(resumed) for _ in range(3)] == epochs[1:]
+
+
+def test_a_seed_that_was_given_stays(arrays: Arrays) -> None:
+    loader = null(arrays, shuffle=True, seed=5)
+    first = all_seen(loader)
+    torch.manual_seed(0)
+    assert all_seen(loader) == shuffled(1, seed=5) != first
+
+
+def test_several_ranks_keep_their_seed_and_say_so(arrays: Arrays) -> None:
+    loader = null(arrays, shuffle=True, seed=None, shard=Shard(0, 2))
+    seed, first = loader.seed, all_seen(loader)
+    with warned() as texts:
+        for _ in range(2):
+            torch.manual_seed(0)
+            assert all_seen(loader) != first
+    (text,) = texts
+    assert "[seeded-again]" in text
+    assert loader.seed == seed
+
+
 def test_ranks_that_cannot_ask_each_other_have_the_same_seed(arrays: Arrays, rng_untouched: None) -> None:
     seeds = [null(arrays, seed=None, shard=Shard(r, 2), shuffle=True).seed for r in (0, 1, 0)]
     assert seeds == [seeds[0], seeds[0] + 1, seeds[0] + 2]  # numbered, as ranks make their loaders in the same order
