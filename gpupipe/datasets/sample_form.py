@@ -26,7 +26,7 @@ class TVView(View):
 
 @dataclass(frozen=True)
 class AsImage:
-    """Position of such an image as a PIL image, for collate functions that need these."""
+    """Position of such an image as a PIL image, for collate functions that need these. In batches it is a tensor."""
 
     view: View
 
@@ -71,6 +71,11 @@ class SampleForm:
     tree: Any
 
     @property
+    def on_host(self) -> set[int]:
+        """Numbers of the views that samples have as PIL images."""
+        return {leaf.view.number for leaf in leaves(self.tree) if isinstance(leaf, AsImage)}
+
+    @property
     def _has_views(self) -> bool:
         return len({view.number for leaf in leaves(self.tree) for view in _views(leaf)}) > 1
 
@@ -88,7 +93,9 @@ class SampleForm:
             if isinstance(leaf, View) and leaf.number in given:
                 return views[leaf.number].clone()  # a script may write to one of them only
             given.update(view.number for view in _views(leaf))
-            return _at(leaf, views, target, "batch")
+            made = _at(leaf, views, target, "batch")
+            # torch.stack makes a batch contiguous, even if permute has moved the axes of its samples.
+            return made.contiguous() if isinstance(leaf, Arranged) else made
 
         return mapped(place, self.tree)
 
@@ -101,6 +108,11 @@ class SampleForm:
         """
         parts = views if self._has_views or len(views) == 1 else (views,)
         return kept(lambda leaf: _at(leaf, parts, target, "sample"), self.tree)
+
+
+def view_of(number: int, kind: str) -> View | AsImage:
+    """Return the position of an image of a kind: ``"pil"``, ``"tensor"``, or ``"image"`` for torchvision's."""
+    return AsImage(View(number)) if kind == "pil" else TVView(number) if kind == "image" else View(number)
 
 
 def form_of(columns: Sequence[str], *, labeled: bool, return_dict: bool) -> SampleForm:
@@ -133,7 +145,8 @@ def _at(leaf: Any, views: tuple[Any, ...], target: Any, what: str) -> Any:
     if isinstance(leaf, View):
         return views[leaf.number]
     if isinstance(leaf, AsImage):
-        return _pil(views[leaf.view.number])
+        image = views[leaf.view.number]
+        return _pil(image) if what == "sample" else image
     if isinstance(leaf, Arranged):
         from .arrangements import ARRANGEMENTS  # which loads torch
 

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 from .. import datasets as ours
 from ..datasets.dataset import Dataset
-from ..datasets.sample_form import Rest, SampleForm
+from ..datasets.sample_form import Rest, SampleForm, View
 from ..errors import ConfigError, TranslationError
 from ..global_rng import lent
 from ..reasons import Reason, about
@@ -26,7 +26,7 @@ from .other_libraries import named_class
 from .recorded import record
 from .replaced import replaced
 from .same_names import UnsupportedError
-from .transforms import translated
+from .transforms import translation
 from .user_functions import are_alike
 
 I64 = npt.NDArray[np.int64]
@@ -123,11 +123,11 @@ def _arrays(ds: Any, name: str) -> Dataset:
     if name in _PLANES:
         pixels = np.moveaxis(pixels, 1, -1)
     channels = 3 if name in _COLOR_ARRAYS else 1
-    (transform, views), numbers = _all(
+    (transform, form), numbers = _all(
         lambda: _transform(ds, channels=channels, size=tuple(pixels.shape[1:3])),
         lambda: _labels(ds, np.asarray(labels)),
     )
-    return _formed(ours.Arrays(pixels, numbers, transform=transform), views)
+    return _formed(ours.Arrays(pixels, numbers, transform=transform), form)
 
 
 def _check_replaced(ds: Any) -> None:
@@ -140,18 +140,18 @@ def _concatenated(ds: Any) -> Dataset:
     """Join folders and lists of image files into one list of files."""
     parts = [translate_dataset(part) for part in ds.datasets]
     first = parts[0]
-    if not all(part.whole_files and not part.limits.exif and part.form is None and not part.columns for part in parts):
+    if not all(part.whole_files and not part.limits.exif and not part.columns for part in parts):
         _refuse(
             ds, "some of its parts are not folders or lists of image files with one image and one label", "unlike-parts"
         )
-    if not all(are_alike(part.transform, first.transform) for part in parts):
+    if not all(are_alike(part.transform, first.transform) and part.form == first.form for part in parts):
         _refuse(ds, "its parts have different transforms", "unlike-parts")
     limits = {part.limits for part in parts}
     if len(limits) > 1 or len({part.labels is None for part in parts}) > 1:
         _refuse(ds, "its parts differ in what they treat as bad samples, or in having labels", "unlike-parts")
     paths = [os.fsdecode(path.tobytes()) for part in parts for path in part.encoded_paths(np.arange(len(part)))]
     labels = None if first.labels is None else np.concatenate([part.labels for part in parts])
-    return ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict())
+    return _formed(ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict()), first.form)
 
 
 def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoReturn:
@@ -161,15 +161,16 @@ def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoR
     ) from cause
 
 
-def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
+def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, SampleForm | None]:
+    """Return the pipeline, and the form of a sample (image, label) unless its image is one plain tensor."""
     # torchvision's __getitem__ uses these two attributes, not `transforms`.
-    return translated(ds.transform, channels=channels, size=size)
+    found = translation(ds.transform, channels=channels, size=size)
+    return found.pipeline, None if found.views == View(0) else SampleForm((found.views, Rest()))
 
 
-def _formed(dataset: Dataset, views: Any) -> Dataset:
-    """Arrange samples as (image, label), with the views of an image as the script's transform returns them."""
-    if views is not None:
-        dataset.form = SampleForm((views, Rest()))
+def _formed(dataset: Dataset, form: SampleForm | None) -> Dataset:
+    if form is not None:
+        dataset.form = form
     return dataset
 
 
@@ -224,7 +225,7 @@ def _folder(ds: Any, exact: bool) -> Dataset:
     paths = [path for path, _ in ds.samples]
     labels = np.asarray([label for _, label in ds.samples])
     transform, numbers, _ = _all(lambda: _transform(ds), lambda: _labels(ds, labels), lambda: _check_loader(ds))
-    transform, views = transform
+    transform, form = transform
     # `imgs` is torchvision's second name for the list, and shows whether a script has replaced the list.
     untouched = exact and ds.target_transform is None and getattr(ds, "imgs", ds.samples) is ds.samples
     # The folder stands for the list only if it has the same files with the same labels.
@@ -235,8 +236,8 @@ def _folder(ds: Any, exact: bool) -> Dataset:
             pass  # the folder has changed or never was one; the list names the files
         else:
             if _same_samples(found, ds.samples):
-                return _formed(found, views)
-    return _formed(ours.ImageList([os.path.abspath(path) for path in paths], numbers, transform=transform), views)
+                return _formed(found, form)
+    return _formed(ours.ImageList([os.path.abspath(path) for path in paths], numbers, transform=transform), form)
 
 
 def _check_loader(ds: Any) -> None:

@@ -16,14 +16,14 @@ from .. import transforms as ours
 from ..codecs.limits import Limits
 from ..codecs.unread import Undecoded
 from ..datasets.images import EncodedImages
-from ..datasets.sample_form import Rest, SampleForm, View, kept, leaves, rebuilt
+from ..datasets.sample_form import Rest, SampleForm, View, kept, leaves, rebuilt, view_of
 from ..errors import DatasetError
 from ..formats.huggingface import HuggingFaceRows
 from ..targets import NumberColumn, Target
 from .marks import marked_function
 from .recording import InspectionError, Mark, StandIn, watched
 from .same_names import UnsupportedError
-from .transforms import translated
+from .transforms import translation
 
 _GRAY = ("1", "L", "LA", "RGB", "RGBA")
 """Modes of Pillow, with the gray mode that belongs to each."""
@@ -139,30 +139,30 @@ def image_rows(ds: Any) -> ImageRows:
     made = [leaf for leaf in leaves(example) if isinstance(leaf, StandIn) and leaf.steps]
     if not made:
         raise UnsupportedError("no image in its samples comes from transforms that it holds", "own-pixels")
-    _, views = _pipeline_of(made, 3)
     # kept() visits the leaves in the order in which `made` lists them.
-    numbers = iter(range(len(made)))
+    views = iter(_pipeline_of(made, 3)[1])
 
     def place(leaf: Any) -> Any:
         if isinstance(leaf, _Column):
             return Rest((leaf.name,))
         if not leaf.steps:
             return Rest((image,))
-        return View(next(numbers)) if views is None else views
+        return next(views)
 
     tree = kept(place, example)
     return _checked(ds, image, tree, lambda channels: _pipeline_of(made, channels)[0], modes, tensors=False)
 
 
-def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, Any]:
-    """Return one pipeline for everything that is made of an image, and how the views of a transform are nested
-    (``None`` without such a transform). Raises :class:`UnsupportedError`."""
-    chains = [translated(list(image.steps), channels=channels) for image in images]
+def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, list[Any]]:
+    """Return one pipeline for everything that is made of an image, and what a sample has in the place of each. Raises
+    :class:`UnsupportedError`."""
+    chains = [translation(list(image.steps), channels=channels) for image in images]
     if len(chains) == 1:
-        return chains[0]
-    if any(views is not None for _, views in chains):
+        return chains[0].pipeline, [chains[0].views]
+    if any(chain.tree is not None for chain in chains):
         raise UnsupportedError("more than one of its transforms makes several views", "views")
-    return ours.Compose([ours.MultiView([chain for chain, _ in chains])]), None
+    pipeline = ours.Compose([ours.MultiView([chain.pipeline for chain in chains])])
+    return pipeline, [view_of(number, chain.kind) for number, chain in enumerate(chains)]
 
 
 def _tensors(channels: int) -> ours.Compose:

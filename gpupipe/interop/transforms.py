@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .. import transforms as ours
-from ..datasets.sample_form import View, leaves, mapped
+from ..datasets.sample_form import View, kept, leaves, mapped, view_of
 from ..errors import GpupipeError, TranslationError
 from ..reasons import Reason
 from ..transforms import Compose, Lambda, Transform
@@ -50,7 +50,7 @@ def translate_transform(t: Any, *, channels: int = 3) -> Compose:
     Raises:
         TranslationError: some transforms cannot be translated; lists all of them and the alternatives.
     """
-    return translated(t, channels=channels)[0]
+    return translation(t, channels=channels).pipeline
 
 
 def pipeline_of(t: Any) -> Compose:
@@ -68,16 +68,6 @@ def pipeline_of(t: Any) -> Compose:
     return found.pipeline
 
 
-def translated(t: Any, *, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, Any]:
-    """Return the pipeline of :func:`translate_transform`, and how user code nests several views in what it returns
-    (``None`` without such views).
-
-    Functions are tried on images of ``size``, (height, width), if all images have this size.
-    """
-    found = translation(t, channels=channels, size=size)
-    return found.pipeline, found.tree
-
-
 class Translated(NamedTuple):
     """Translation of a script's transforms."""
 
@@ -89,6 +79,12 @@ class Translated(NamedTuple):
     ``Image``."""
     steps: tuple[TranslatedStep, ...] = ()
     """The script's transforms, one by one; empty for a gpupipe ``Compose``."""
+
+    @property
+    def views(self) -> Any:
+        """Positions of the images in what the transforms return; see
+        :class:`~gpupipe.datasets.sample_form.SampleForm`."""
+        return kept(lambda view: view_of(view.number, self.kind), View(0) if self.tree is None else self.tree)
 
 
 class TranslatedStep(NamedTuple):
@@ -110,9 +106,12 @@ def translation(
     joint: bool = False,
     for_own_dataset: bool = False,
 ) -> Translated:
-    """Translate transforms; see :func:`translated` for the other arguments.
+    """Translate transforms.
 
     Args:
+        t: as for :func:`translate_transform`.
+        channels: of the images.
+        size: (height, width) of all images, on which functions are tried; ``None`` if it varies.
         joint: whether the script may call them with more than an image, such as boxes.
         for_own_dataset: whether a dataset of gpupipe's own takes the pipeline, which may then choose frames and change
             boxes.

@@ -353,7 +353,8 @@ def _difference_of_images(true: Any, stand_in: Any, compared: Compared) -> str |
         mine = settled(stand_in)
     except GpupipeError as e:
         return str(e)
-    a, b = (np.asarray(x, np.float64) for x in (true, mine))
+    # NumPy has no bfloat16.
+    a, b = (np.asarray(x.double() if isinstance(x, torch.Tensor) else x, np.float64) for x in (true, mine))
     if a.shape != b.shape:
         return f"an image {list(a.shape)} is {list(b.shape)}"
     return (

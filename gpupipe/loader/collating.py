@@ -76,6 +76,8 @@ class Collate:
         count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
         targets = None if images is None else targets_by_sample(target, count, form)
+        if images is not None and form.on_host:
+            views = [_on_host(view) if number in form.on_host else view for number, view in enumerate(views)]
 
         def sample(i: int) -> Any:
             if i in by_hand:
@@ -87,6 +89,10 @@ class Collate:
             # The position in the epoch tells batches apart, and stays the same when an epoch is resumed.
             seed_all(stream(plan.seed, plan.epoch, "collate", plan.consumed), device)
             return self.function(samples) if self.watch is None else self.watch.called(self.function, samples)
+
+
+def _on_host(view: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
+    return view.cpu() if isinstance(view, Tensor) else [image.cpu() for image in view]
 
 
 def without_padding(images: Any, plan: Plan) -> Any:

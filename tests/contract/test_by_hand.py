@@ -13,8 +13,9 @@ import torch
 from own_datasets import CARRIED, EVAL, RARE, RARELY, TRAIN, AnotherInstead, CopiesOpened, Photos
 from PIL import Image
 from support import BATCH, N, warned
-from torch.utils.data import DataLoader as TorchLoader
+from torch.utils.data import ConcatDataset, DataLoader as TorchLoader, Subset
 from torchvision import datasets as tv, transforms as tvt
+from torchvision.transforms import v2
 
 from gpupipe import DataLoader
 from gpupipe.errors import SampleError
@@ -135,18 +136,77 @@ def test_samples_of_another_structure_go_to_the_collate_function(engine: str, nu
     assert close(batches(SometimesNone(numbered), engine, 2, collate_fn=filtered), want)
 
 
+TO_SQUARES = tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32)])
+KINDS: dict[str, Any] = {
+    "own Dataset": lambda root: Photos(root, TO_SQUARES),
+    "folder": lambda root: tv.ImageFolder(str(root), TO_SQUARES),
+    "subset": lambda root: Subset(tv.ImageFolder(str(root), TO_SQUARES), [3, 1, 4]),
+    "joined": lambda root: ConcatDataset([tv.ImageFolder(str(root), TO_SQUARES)] * 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_images_for_a_collate_function_that_takes_pil_images(engine: str, numbered: Path) -> None:
+def test_images_for_a_collate_function_that_takes_pil_images(engine: str, kind: str, numbered: Path) -> None:
     """Such as ``fast_collate`` of NVIDIA's examples."""
 
     def fast_collate(samples: list[Any]) -> Any:
         assert all(isinstance(image, Image.Image) for image, _ in samples)
         return torch.stack([torch.from_numpy(np.array(image)) for image, _ in samples])
 
-    dataset = Photos(numbered, tvt.Compose([tvt.Resize(32), tvt.CenterCrop(32)]))
+    dataset = KINDS[kind](numbered)
     want = list(TorchLoader(dataset, BATCH, collate_fn=fast_collate))
     got = batches(dataset, engine, collate_fn=fast_collate)
     assert all((a.int() - b.int()).abs().max() <= 1 for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_untransformed_images_for_a_collate_function(engine: str, numbered: Path) -> None:
+    dataset = tv.ImageFolder(str(numbered))
+
+    def first(samples: list[Any]) -> Any:
+        image, label = samples[0]
+        return image.mode, image.size, label
+
+    assert batches(dataset, engine, collate_fn=first) == list(TorchLoader(dataset, BATCH, collate_fn=first))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_collate_function_gets_torchvisions_images(engine: str, numbered: Path) -> None:
+    steps = [v2.ToImage(), v2.Resize((32, 32)), v2.ToDtype(torch.float32, scale=True)]
+    dataset = tv.ImageFolder(str(numbered), v2.Compose(steps))
+
+    def types(samples: list[Any]) -> Any:
+        return [type(image) for image, _ in samples]
+
+    assert batches(dataset, engine, collate_fn=types) == list(TorchLoader(dataset, BATCH, collate_fn=types))
+    assert all(type(images) is torch.Tensor for images, _ in batches(dataset, engine))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_moved_axes_make_contiguous_batches(engine: str, numbered: Path) -> None:
+    class ChannelsLast(Photos):
+        def __getitem__(self, i: int) -> Any:
+            image, label = super().__getitem__(i)
+            return image.permute(1, 2, 0), label
+
+    dataset = ChannelsLast(numbered)
+    got = batches(dataset, engine)
+    assert close(got, list(TorchLoader(dataset, BATCH)))
+    assert all(images.is_contiguous() for images, _ in got)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_images_of_bfloat16(engine: str, numbered: Path) -> None:
+    class Halved(Photos):
+        def __getitem__(self, i: int) -> Any:
+            image, label = super().__getitem__(i)
+            return image.to(torch.bfloat16), label
+
+    dataset = Halved(numbered)
+    for (a, _), (b, _) in zip(batches(dataset, engine), TorchLoader(dataset, BATCH), strict=True):
+        assert a.dtype == b.dtype
+        assert (a.float() - b.float()).abs().max() <= 3 / 255
 
 
 def test_draws_are_shared_only_where_the_script_shares_them(numbered: Path) -> None:
