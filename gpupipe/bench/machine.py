@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import system
 
-_PACKAGES = ("gpupipe", "torch", "torchvision", "numpy", "pillow")
+_PACKAGES = ("gpupipe-loader", "torch", "torchvision", "numpy", "pillow")
 _DALI = ("nvidia-dali", "nvidia-nvimgcodec", "nvidia-nvjpeg")
 
 

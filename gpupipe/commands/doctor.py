@@ -135,7 +135,7 @@ def _software(found: Installed) -> list[tuple[str, str]]:
     versions = machine.versions()
     cuda = f"for CUDA {found.torch_cuda}" if found.torch_cuda else "for the CPU only"
     rows = [
-        ("gpupipe", versions.get("gpupipe", "from a folder, not installed")),
+        ("gpupipe", versions.get("gpupipe-loader", "from a folder, not installed")),
         ("python", platform.python_version()),
         ("torch", f"{versions.get('torch', '?')}, built {cuda}"),
         ("DALI", found.dali or (f"cannot be imported: {found.dali_error}" if found.dali_error else "not installed")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,13 @@ def test_a_torchvision_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) 
     real = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", broken)
     assert doctor.look().torchvision_error == "RuntimeError: operator torchvision::nms does not exist"
+
+
+def test_the_installed_version_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The distribution has another name than the package."""
+    (tmp_path / "METADATA").write_text("Name: gpupipe-loader\nVersion: 1.2.3\n")
+    monkeypatch.setattr(metadata, "distributions", lambda: [metadata.PathDistribution(tmp_path)])
+    assert dict(doctor._software(HEALTHY))["gpupipe"] == "1.2.3"
 
 
 def test_this_machine() -> None:
