@@ -54,8 +54,7 @@ def run(
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
     out.print(pairs(rows, title=given))
-    _bad(out, dataset.source.prefix, summary)
-    return 0
+    return _bad(out, dataset.source.prefix, summary)
 
 
 def _tell(dataset: EncodedImages | VideoFiles, summary: Summary) -> None:
@@ -81,10 +80,13 @@ def _opened(
     return open_images(given, kind=kind, image=image, label=label, exif=exif)
 
 
-def _bad(out: Console, prefix: bytes, summary: Summary) -> None:
+def _bad(out: Console, prefix: bytes, summary: Summary) -> int:
+    """Print the bad files. Return the exit code: 1 if no file is usable."""
     if summary.bad:
         bad_samples(out, summary.bad, prefix, "bad file")
-        out.print("A loader reports them when it meets them; by themselves they do not end a run.", style="dim")
+        text = 'By default a batch with such a file raises SampleError; on_error="skip" or "replace" goes on without it'
+        out.print(f"{text}.", style="dim", soft_wrap=True)
+    return 1 if summary.count == len(summary.bad) else 0
 
 
 def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
@@ -113,8 +115,7 @@ def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
     out.print(pairs(rows, title=given))
-    _bad(out, os.fsencode(os.path.join(os.path.abspath(os.path.expanduser(given)), "")), summary)
-    return 0
+    return _bad(out, os.fsencode(os.path.join(os.path.abspath(os.path.expanduser(given)), "")), summary)
 
 
 def _classes(dataset: EncodedImages) -> str:

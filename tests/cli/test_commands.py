@@ -109,6 +109,14 @@ def test_index_lists_bad_files(tmp_path: Path) -> None:
     assert "26, 4 of them usable" in out
     assert "22 bad files" in out and "... and 2 more" in out
     assert "empty" in out and "class01/bad00.jpg" in out and "bad19.jpg" in out and "bad21.jpg" not in out
+    assert 'raises SampleError; on_error="skip" or "replace" goes on without it' in out
+
+
+def test_index_fails_if_no_file_is_usable(tmp_path: Path) -> None:
+    for name in ("images/bad.jpg", "videos/bad.mp4"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"neither")
+        assert "0 of them usable" in gpupipe("index", (tmp_path / name).parent, code=1).stdout
 
 
 def test_index_with_exif_has_upright_sizes(tmp_path: Path) -> None:

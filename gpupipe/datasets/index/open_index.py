@@ -106,7 +106,7 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     """
     began, asked = time.monotonic(), time.time_ns()
     path = _path(source, kind)
-    index = None if rebuild else _load(path, kind)
+    index = None if rebuild else _load(path, kind, logging.DEBUG)  # said below, where it is built again
     why = "it is not in the cache"
     if source.storage.offline:
         if index is None:
@@ -176,13 +176,14 @@ def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
         return kind.index(_save(path, columns, index.columns.meta))
 
 
-def _load(path: str, kind: IndexKind[Idx]) -> Idx | None:
+def _load(path: str, kind: IndexKind[Idx], level: int = logging.WARNING) -> Idx | None:
+    """Return the stored index; ``None`` if there is none, or if it cannot be read, which is logged at ``level``."""
     try:
         return kind.index(Columns.open(path))
     except FileNotFoundError:
         return None
     except (ColumnsError, OSError) as e:
-        _log.warning("the index is built again: %s", e)
+        _log.log(level, "the index is built again: %s", e)
         return None
 
 
