@@ -98,9 +98,11 @@ def unchanged(image: Any) -> Any:
         return image
     if (file := sendable(image)) is not image:
         return file
-    image.readonly = 1
     if isinstance(image, _Unread) and not image.decoded:
+        image.readonly = 1
         return _Unread(image.encoded, image.size, image.mode, image.info, image.format)
+    image.load()  # WebP, AVIF and GIF have no pixels before
+    image.readonly = 1
     return image._new(image.im)
 
 

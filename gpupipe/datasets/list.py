@@ -89,7 +89,12 @@ def _numbers(labels: Any, count: int, owner: str) -> tuple[I64 | None, tuple[str
     """Return (i64[N] or ``None``, class names)."""
     if labels is None:
         return None, ()
-    values = np.asarray(labels.numpy() if callable(getattr(labels, "numpy", None)) else labels)
+    if callable(labels):
+        raise DatasetError(f"{owner}: labels are {labels!r}; pass transforms as transform=")
+    try:
+        values = np.asarray(labels.numpy() if callable(getattr(labels, "numpy", None)) else labels)
+    except ValueError:  # lists of different lengths
+        raise DatasetError(f"{owner}: labels must be one integer or class name per path") from None
     if values.size == 0 and count == 0:
         return np.empty(0, np.int64), ()
     if values.ndim != 1 or len(values) != count:

@@ -14,9 +14,10 @@ from torch.utils.data import IterableDataset
 from .. import datasets as ours
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import Rest, SampleForm, View
-from ..errors import ConfigError, TranslationError
+from ..errors import ConfigError, GpupipeError, TranslationError
 from ..global_rng import lent
-from ..reasons import Reason, about
+from ..reasons import Reason, about, failure
+from ..signal_handlers import pass_on
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .closed import NotClosed, check_pure
@@ -71,8 +72,13 @@ def translate_dataset(ds: Any) -> Dataset:
             if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith("torch."):  # which holds others
                 raise e from None
             _refuse(ds, str(refused), refused.code, e)
-        except TranslationError as other:
+        except GpupipeError as other:
             raise other from None
+        except Exception as failed:  # a mistake of gpupipe's, which need not stop a script that torch can run
+            pass_on(failed)
+            _refuse(
+                ds, f"gpupipe's trial of it failed with {failure(failed)}; please report this", "trial-fails", failed
+            )
 
 
 def _native(ds: Any) -> Dataset:

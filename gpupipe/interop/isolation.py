@@ -22,15 +22,15 @@ from PIL import Image
 from ..datasets.sample_form import rebuilt
 from ..reasons import failure
 from .code import is_full, own_classes
-from .marks import CACHED, kept
+from .marks import CACHED, kept, shallow
 from .reach import draws_globally, functions_reached, owner_of, variables_reached
 from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
 _SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
-"""Types that do not change when they are used. An image that a script keeps open is read but not changed."""
-_SHARED_CLASSES = ("Environment",)
+"""Types that do not change when they are used. An image that a script keeps open is only read."""
+_SHARED_CLASSES = ("Environment", "Transaction")
 """Classes of C extensions whose ``__module__`` is missing: lmdb's."""
 _SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
 _MANY = 1000
@@ -78,7 +78,8 @@ class Copy:
             return getattr(self.copied(owner), value.__name__)
         if isinstance(value, CACHED):
             return self._cached(value)
-        if isinstance(value, _SHARED) or _is_shared(type(value)) or draws_globally(value):
+        shared = isinstance(value, _SHARED) and not (isinstance(value, Image.Image) and _has_pixels(value))
+        if shared or _is_shared(type(value)) or draws_globally(value):
             return value
         if id(value) not in self._memo:
             self._memo[id(value)] = value  # for an object that refers to itself
@@ -88,6 +89,8 @@ class Copy:
     def _copy_of(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return _array(value)
+        if isinstance(value, Image.Image):
+            return _image(value)
         if isinstance(value, torch.Tensor):
             # torch has no read-only tensors. A write to a shared one shows in its version, which snapshots compare.
             return value if value.nbytes > _LARGE else value.detach().clone().requires_grad_(value.requires_grad)
@@ -154,6 +157,8 @@ class Copy:
 
     def _object(self, value: Any) -> Any:
         """Copy an object attribute by attribute if it consists of attributes only."""
+        if isinstance(value, torch.utils.data.DataLoader):
+            raise CannotCopy("a DataLoader in it goes on with every sample")
         if (file := _opened_again(value)) is not None:
             self.opened.append(file)
             return file
@@ -161,7 +166,7 @@ class Copy:
         if type(own) is not dict or isinstance(value, (list, dict, set)) or hasattr(type(value), "__deepcopy__"):
             return _tried(copy.deepcopy, value)
         self.met.append(value)
-        other = _tried(copy.copy, value)
+        other = _tried(shallow, value)
         # A __copy__ of its own has returned the same object, or one with the same attributes.
         if other is value or getattr(other, "__dict__", own) is own:
             return _tried(copy.deepcopy, value)
@@ -181,7 +186,8 @@ def _is_constant(value: Any, above: tuple[Any, ...] = ()) -> bool:
 
 def _is_shared(kind: type) -> bool:
     """Tell whether objects of a class are large, cannot be copied, or do not change when they are read."""
-    return kind.__module__.partition(".")[0] in _SHARED_MODULES or kind.__name__ in _SHARED_CLASSES
+    module = kind.__module__.partition(".")[0]
+    return module in _SHARED_MODULES or (module == "builtins" and kind.__name__ in _SHARED_CLASSES)
 
 
 def _tried(function: Any, value: Any) -> Any:
@@ -208,6 +214,18 @@ def _opened_again(value: Any) -> Any:
         # Then it is copied like any other object, which fails with a reason.
         return None
     return None
+
+
+def _has_pixels(image: Image.Image) -> bool:
+    return image._im is not None and not getattr(image, "tile", None)
+
+
+def _image(image: Image.Image) -> Image.Image:
+    """Return an image that shares its pixels with another one until a trial writes to it."""
+    other = type(image).__new__(type(image))
+    other.__dict__.update(image.__dict__)
+    other.readonly = 1  # makes Pillow copy the pixels before it writes to them
+    return other
 
 
 def _array(value: np.ndarray[Any, Any]) -> Any:
@@ -370,6 +388,7 @@ class State:
         self._value, self._elements = value, elements
         # None often waits for a first use, such as of a file that is not open yet.
         self._parts = {name: Snapshot.of(part) for name, part in _attributes(value).items() if part is not None}
+        self._empty = _attributes(value).keys() - self._parts.keys()
         self._of_elements = [Snapshot.of(element) for element in elements]
 
     def changed(self) -> list[str]:
@@ -381,11 +400,17 @@ class State:
             changed.append("samples, or what its functions hold")
         return sorted(changed)
 
-    def close_opened(self) -> None:
-        """Close what was opened since, such as a file opened at its first use."""
-        for name, value in _attributes(self._value).items():
-            if name not in self._parts and callable(close := getattr(value, "close", None)):
+    def release(self) -> None:
+        """Close what was opened since, such as a file opened at its first use, so that the next use opens it again.
+        LMDB refuses to open a database twice in one process."""
+        now = _attributes(self._value)
+        for name in now.keys() - self._parts.keys():
+            if callable(close := getattr(now[name], "close", None)):
                 close()
+            if name in self._empty:
+                now[name] = None
+            else:
+                del now[name]
 
 
 def _attributes(value: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class _Marks:
         return other
 
     def copy(self, value: Any) -> Any:
-        other = copy.copy(value)
+        other = shallow(value)
         self.copied.append((other, value))
         return other
 
@@ -294,8 +294,29 @@ def _of_class(value: Any, members: dict[str, Any]) -> Any:
         return value
     # Objects can change to the new class only if it has their layout, so it gets no slots of its own.
     kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__, "__slots__": ()}
-    value.__class__ = _Class(cls.__name__, (cls,), {**kept, **members})
+    # Not through a __setattr__ of the script, such as that of a frozen dataclass.
+    object.__setattr__(value, "__class__", _Class(cls.__name__, (cls,), {**kept, **members}))
     return value
+
+
+def shallow(value: Any) -> Any:
+    """Return a shallow copy of an object.
+
+    ``copy.copy`` asks the empty copy for methods, which never ends in a ``__getattr__`` that passes on to an attribute.
+    """
+    cls: Any = type(value)
+    own = {name for base in cls.__mro__[:-1] for name in vars(base)}
+    if cls.__new__ is not object.__new__ or own & _COPIES or any(vars(c).get("__slots__") for c in cls.__mro__):
+        return copy.copy(value)
+    other = object.__new__(cls)
+    other.__dict__.update(value.__dict__)
+    return other
+
+
+_COPIES = {
+    *("__copy__", "__getnewargs__", "__getnewargs_ex__", "__getstate__", "__reduce__", "__reduce_ex__", "__setstate__"),
+}
+"""Methods that decide how an object is copied."""
 
 
 def _are_different(one: Any, other: Any) -> bool:

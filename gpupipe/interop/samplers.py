@@ -17,17 +17,22 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
+from ..global_rng import lent
 from ..planning.order import Explicit, Order, Sequential, Shuffle, Streamed, checked_weights, weighted
 from ..planning.schedules import SamplerPlan
 from ..rng import stream, uniforms
+from ..signal_handlers import pass_on
 from ..types import Shard
 from .classes import class_name, exact_name, shown
+from .isolation import Copy
 
 I64 = npt.NDArray[np.int64]
 
 
-def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:
+def translate_sampler(sampler: Any, n: int | None, *, drop_last: bool = False) -> SamplerPlan:
     """Return the order of a sampler over a dataset of ``n`` samples; ``None`` if any index may be valid.
+
+    ``drop_last`` is the loader's: whether a short last batch is left out.
 
     torch's random samplers become functions of (seed, epoch), with the same distribution as torch's but other numbers.
     A DistributedSampler keeps torch's own permutation. Any other iterable is iterated once per epoch.
@@ -38,6 +43,8 @@ def translate_sampler(sampler: Any, n: int | None) -> SamplerPlan:
     name = exact_name(sampler, "torch.utils.data")
     if name == "BatchSampler":
         raise ConfigError("a BatchSampler gives batches, not samples: pass its sampler= and batch_size= instead")
+    if name == "DistributedSampler":
+        return _distributed(sampler, n, drop_last)
     return _RULES.get(name, _listed)(sampler, n)
 
 
@@ -57,6 +64,41 @@ def translate_batch_sampler(batch_sampler: Any, n: int | None) -> SamplerPlan:
         return Streamed((_integers(batch_sampler, batch) for batch in batch_sampler), n, batched=True)
 
     return SamplerPlan(type(batch_sampler).__name__, None, order, owner=_owner(batch_sampler))
+
+
+def key_of(sampler: Any, *, batched: bool) -> str | None:
+    """Return the first index that a sampler, or a batch sampler, of user code gives if it is no integer, as text.
+
+    Reads a copy of the sampler, and returns ``None`` if that is not possible.
+    """
+    known = {"DistributedSampler", *_RULES} - {"SubsetRandomSampler"}
+    if exact_name(sampler, "torch.utils.data") in known or _holds_ours(sampler):
+        return None
+    if hasattr(sampler, "__next__"):
+        return None
+    try:
+        with lent():
+            copied = Copy(sampler, (0,))
+            try:
+                key = next(iter(copied.made))
+                key = next(iter(key)) if batched else key
+            finally:
+                copied.close()
+    except Exception as e:
+        pass_on(e)
+        return None
+    try:
+        operator.index(key)
+    except TypeError:
+        return shown(key)
+    return None
+
+
+def _holds_ours(value: Any, depth: int = 3) -> bool:
+    """Tell whether something of gpupipe is in the attributes of an object, such as the sampler of another loader."""
+    if type(value).__module__.partition(".")[0] == "gpupipe":
+        return True
+    return depth > 0 and any(_holds_ours(part, depth - 1) for part in getattr(value, "__dict__", {}).values())
 
 
 def _within(sampler: Any, source: Any, n: int | None) -> int:
@@ -125,19 +167,23 @@ def _weighted_random(sampler: Any, n: int | None) -> SamplerPlan:
     return SamplerPlan.of(f"{count} weighted, {how} replacement", count, drawn, sampler.generator)
 
 
-def _distributed(sampler: Any, n: int | None) -> SamplerPlan:
+def _distributed(sampler: Any, n: int | None, drop_last: bool) -> SamplerPlan:
     """Keep torch's own permutation. Rank ``r`` takes every ``world_size``-th sample, starting with number ``r``."""
     m = _within(sampler, sampler.dataset, n)
-    # Without drop_last the sampler pads to a multiple of the ranks, which the slices of an order do by themselves.
-    total = int(sampler.total_size) if sampler.drop_last else m
+    # The sampler pads to a multiple of the ranks if it does not drop samples. The slices of an order do this by
+    # themselves, but not for a last batch that is only full with the padding.
+    total = int(sampler.total_size) if sampler.drop_last or drop_last else m
 
     def order(_seed: int, _epoch: int, later: int = 0) -> Order:
-        if not sampler.shuffle:
+        if not sampler.shuffle and total <= m:
             return Sequential(total)
-        generator = torch.Generator()
-        # torch's rule. `later` is the number of epochs that the sampler's own one will have moved on.
-        generator.manual_seed(int(sampler.seed) + int(sampler.epoch) + later)
-        return Explicit(torch.randperm(m, generator=generator)[:total].numpy(), n)
+        indices = np.arange(m)
+        if sampler.shuffle:
+            generator = torch.Generator()
+            # torch's rule. `later` is the number of epochs that the sampler's own one will have moved on.
+            generator.manual_seed(int(sampler.seed) + int(sampler.epoch) + later)
+            indices = torch.randperm(m, generator=generator).numpy()
+        return Explicit(np.resize(indices, total), n)  # repeated from the front if there are too few
 
     return SamplerPlan(
         f"distributed, shuffled by seed {int(sampler.seed)}" if sampler.shuffle else "distributed",
@@ -154,7 +200,6 @@ _RULES: dict[str, Callable[[Any, int | None], SamplerPlan]] = {
     "RandomSampler": _random,
     "SubsetRandomSampler": _subset_random,
     "WeightedRandomSampler": _weighted_random,
-    "DistributedSampler": _distributed,
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import ImageFile
+from PIL import Image, ImageFile
 
 from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
@@ -154,10 +154,17 @@ def _parts(value: Any, depth: int, above: set[int]) -> Iterator[Any]:
         if is_transform(value):
             # A library function that the script replaces changes what the transform does.
             yield replaced(value)
-        yield from _inside(sorted(getattr(value, "__dict__", {}).items()), value, depth, above)
+        yield from _inside(_sorted_attributes(value), value, depth, above)
         yield from _inside(enumerate(transforms_outside(value)), value, depth, above)
         if callable(value) and not is_transform(value):
             yield _reached(value)
+
+
+def _sorted_attributes(value: Any) -> list[tuple[str, Any]]:
+    found = sorted(getattr(value, "__dict__", {}).items())
+    # Reading a PIL image makes it read-only. Code that then writes to it gives it other pixels, which shows.
+    hidden = ("readonly", "_readonly") if isinstance(value, Image.Image) else ()
+    return [(name, part) for name, part in found if name not in hidden]
 
 
 def _keeps(part: Any) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from .. import transforms as ours
 from ..transforms import Transform
 from ..transforms.albumentations import ToArray
@@ -157,6 +159,8 @@ def _to_pil_image(t: Any, place: ImageState) -> list[Transform]:
 def _to_tensor(t: Any, place: ImageState) -> list[Transform]:
     if place.kind == "array" and not place.undo(ToArray):
         raise UnsupportedError("it gets an array from albumentations; use ToTensorV2()", "transform-order")
+    if (dtype := torch.get_default_dtype()) is not torch.float32:
+        raise UnsupportedError(f"its result is {dtype}, torch's default data type", "transform-argument")
     return [ours.ToTensor()]
 
 

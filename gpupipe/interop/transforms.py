@@ -84,7 +84,11 @@ class Translated(NamedTuple):
     def views(self) -> Any:
         """Positions of the images in what the transforms return; see
         :class:`~gpupipe.datasets.sample_form.SampleForm`."""
-        return kept(lambda view: view_of(view.number, self.kind), View(0) if self.tree is None else self.tree)
+        tree, count = self.tree, len(self.pipeline.outputs)
+        if tree is None:
+            # FiveCrop and its like return a plain tuple. Tensors need no positions: a batch is a tuple as well.
+            tree = tuple(map(View, range(count))) if count > 1 and self.kind != "tensor" else View(0)
+        return kept(lambda view: view_of(view.number, self.kind), tree)
 
 
 class TranslatedStep(NamedTuple):
@@ -293,6 +297,7 @@ def _user_code(t: Any, place: ImageState) -> list[Transform]:
         raise UnsupportedError("it makes several views of each of several views", "views")
     chains: list[Compose] = []
     views: dict[int, View] = {}
+    kinds = set[str]()
 
     def view(leaf: StandIn) -> View:
         if id(leaf) not in views:  # otherwise the same result occurs several times
@@ -301,9 +306,13 @@ def _user_code(t: Any, place: ImageState) -> list[Transform]:
             if branch.views:
                 raise UnsupportedError("it makes several views of each of several views", "views")
             views[id(leaf)] = View(len(chains) - 1)
+            kinds.add(branch.kind)
         return views[id(leaf)]
 
     place.tree, place.views = mapped(view, tree), True
+    if len(kinds) > 1:
+        raise UnsupportedError("some of its views are PIL images, and some are tensors", "views")
+    (place.kind,) = kinds
     # Compare identities: functions of user code look equal if they differ only in what they hold.
     steps = [tuple(map(id, leaf.steps)) for leaf in {id(leaf): leaf for leaf in leaves(tree)}.values()]
     same = all(one == steps[0] for one in steps)

@@ -106,16 +106,30 @@ def _on_copies(
                 "it cannot be tried without leaving a trace: a copy holds other transforms", "cannot-copy"
             )
         states = State(other, copied.elements), State(copied.made), State(true)
+
+        def release() -> None:
+            for state in states:
+                state.release()
+
+        def truly(index: int) -> Any:
+            release()
+            return true[index]
+
         try:
             # The transforms of the true copy run, and may remember their last results.
-            return _judged(ds, other, true, indices, chains, (*states[:2], outside))
+            return _judged(ds, other, truly, release, indices, chains, (*states[:2], outside))
         finally:
-            for state in states:
-                state.close_opened()
+            release()
 
 
 def _judged(
-    ds: Any, other: Any, true: Any, indices: list[int], chains: Chains, states: Sequence[State | Surroundings]
+    ds: Any,
+    other: Any,
+    truly: Callable[[int], Any],
+    release: Callable[[], None],
+    indices: list[int],
+    chains: Chains,
+    states: Sequence[State | Surroundings],
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     trials = [_trials(other, indices[0], chains)]
     if chains.is_empty and not trials[0][0].shape.slots:
@@ -135,6 +149,7 @@ def _judged(
             trials = without
     if changed := sorted({name for state in (*states, after_one) for name in state.changed()}):
         raise UnsupportedError(f"reading a sample changes its {', '.join(changed)}", "changes-itself")
+    del after_one  # it may hold an open file
     found = [one for both in trials for one in both]
     if chains.has_written:  # code that branches calls operations that few samples show
         for n, attempt in enumerate(_BRANCHES):
@@ -145,6 +160,7 @@ def _judged(
     pipeline = shape.pipeline(chains).pipeline
 
     def more(one: Trial) -> list[Trial]:
+        release()
         return _trials(other, one.index, chains, arrays=one.arrays, attempts=_MORE)
 
     draws = any(t.draws for t in pipeline)
@@ -169,7 +185,7 @@ def _judged(
         frame = shape.frame(chains)
         # Samples of another form are made by hand, so nothing stands in for their images.
         alike = [both for both in trials if both[0].index in some and both[0].shape.frame(chains) == frame]
-        _compare(true, alike, compared, more)
+        _compare(truly, alike, compared, more)
     sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
     return shape, example, sizes.pop() if len(sizes) == 1 else None
 
@@ -294,7 +310,7 @@ def _is_known(pipeline: Compose) -> bool:
 
 
 def _compare(
-    true: Any,
+    truly: Callable[[int], Any],
     trials: list[list[Trial]],
     compared: Compared,
     more: Callable[[Trial], list[Trial]],
@@ -302,6 +318,7 @@ def _compare(
     """Raise :class:`UnsupportedError` if the script's own transforms, run on a copy, make different samples.
 
     Args:
+        truly: reads a sample with the script's own transforms.
         more: makes further attempts at a sample.
     """
     for one, two in trials:
@@ -311,7 +328,7 @@ def _compare(
         with lent():
             seed_all(one.run.seed)
             try:
-                sample = true[one.index]
+                sample = truly(one.index)
             except Exception as e:
                 pass_on(e)
                 raise UnsupportedError(f"sample {one.index} failed: {failure(e)}", "sample-fails") from None

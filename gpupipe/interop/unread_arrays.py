@@ -28,7 +28,7 @@ from ..codecs.decode import Pixels, peek_size
 from ..codecs.files import Undecodable
 from ..codecs.limits import Limits
 from ..codecs.pillow import orientation_of
-from ..codecs.unread import close_with, is_unread
+from ..codecs.unread import close_with, is_unread, sendable
 from .noting import unread_tensor
 from .pending import PendingImage, PendingTensor
 from .steps import current_call
@@ -315,7 +315,7 @@ _FUNCTIONS = Swapped(_makers, _within)
 
 
 def _unread(image: Any, swapped: bool = False) -> UnreadArray:
-    made = ImageRead(image)
+    made = ImageRead(sendable(image))  # the script may close its own
     close_with(image)
     _here.made.append(made)
     return UnreadArray(made, swapped)

@@ -51,6 +51,9 @@ class AnnouncedEpoch:
     def __iter__(self) -> Iterator[Any]:
         return self
 
+    def __len__(self) -> int:
+        return len(self._batches)
+
     def __next__(self) -> Any:
         if not self._begun:
             self._begun = True

@@ -95,9 +95,13 @@ def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cur
     order = sampler.ahead(session.seed, epoch, 0 if now is None else epoch - now)
     batches = session.batching.countable(order)
     if step >= len(batches):
-        raise IndexError(f"there is no step {step}: epochs have {len(batches)} steps, counted from 0")
+        raise NoStep(f"there is no step {step}: epochs have {len(batches)} steps, counted from 0")
     cursor = Cursor(epoch, batches.delivered(step))
     return session.plans(order, cursor), cursor
+
+
+class NoStep(ConfigError, IndexError):
+    """An epoch has no step of this number."""
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,7 @@ class Arguments:
                     f'shuffle must be True, False, "blocks" or gpupipe.BlockShuffle(...), not {self.shuffle!r}'
                 )
             object.__setattr__(self, "shuffle", BlockShuffle())
-        if self.timeout < 0:
-            raise ConfigError(f"timeout must be a number of seconds of at least 0, not {self.timeout!r}")
+        self._check_torchs()
         if self.shard is not None and not isinstance(self.shard, Shard):
             raise ConfigError(f"shard must be a gpupipe.Shard, such as Shard.from_env(), not {self.shard!r}")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
@@ -112,6 +111,14 @@ class Arguments:
             object.__setattr__(self, "epoch_length", check_integer(self.epoch_length, "epoch_length", 1))
             if self.infinite:
                 raise ConfigError(f"epoch_length={self.epoch_length} and infinite=True exclude each other")
+
+    def _check_torchs(self) -> None:
+        if not isinstance(self.timeout, (int, float)) or self.timeout < 0:
+            raise ConfigError(f"timeout must be a number of seconds of at least 0, not {self.timeout!r}")
+        if self.collate_fn is not None and not callable(self.collate_fn):
+            raise ConfigError(f"collate_fn must be a function of a list of samples, not {self.collate_fn!r}")
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise ConfigError(f"generator must be a torch.Generator, not {self.generator!r}")
 
     def _check_decoding(self) -> None:
         check_cache(self.cache, self.cache_bytes)

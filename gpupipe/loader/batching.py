@@ -16,6 +16,7 @@ from ..datasets.dataset import Dataset
 from ..datasets.mixture import Mixture
 from ..errors import ConfigError
 from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
+from ..interop.classes import shown
 from ..planning.batches import Batches, Countable, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.buckets import Bucketed
@@ -140,7 +141,7 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
         raise ConfigError("shuffle=True and a sampler exclude each other, as in torch; leave one of them out")
     if sampler is not None and a.exclude is not None:
         raise ConfigError("exclude= and a sampler exclude each other: let the sampler leave the samples out")
-    plan = _plan_of(sampler, dataset, n) if sampler is not None else _own(dataset, a.shuffle, a.exclude)
+    plan = _plan_of(sampler, dataset, n, drop_last) if sampler is not None else _own(dataset, a.shuffle, a.exclude)
     if a.shard is not None and plan.shard is not None and a.shard != plan.shard:
         raise ConfigError(f"the sampler is for {plan.shard}, but shard={a.shard}; leave one of them out")
     shard = plan.shard or a.shard or Shard()
@@ -186,10 +187,12 @@ def _of_buckets(a: Arguments, batch: I64, shard: Shard) -> tuple[int, int]:
     return size, most
 
 
-def _plan_of(sampler: Any, dataset: Dataset, n: int | None) -> SamplerPlan:
+def _plan_of(sampler: Any, dataset: Dataset, n: int | None, drop_last: bool) -> SamplerPlan:
     if isinstance(dataset, Mixture):
         raise ConfigError("a Mixture is an order itself, so it excludes a sampler; leave the sampler out")
-    return sampler.plan(dataset) if isinstance(sampler, Sampler) else translate_sampler(sampler, n)
+    if isinstance(sampler, Sampler):
+        return sampler.plan(dataset)
+    return translate_sampler(sampler, n, drop_last=drop_last)
 
 
 def share_of(global_batch_size: int, shard: Shard) -> int:
@@ -267,7 +270,7 @@ def _excluded(exclude: Any, n: int) -> I64:
     if given.size == 0:
         return np.zeros(0, np.int64)
     if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ConfigError(f"exclude must be a list of indices of samples, not {given.dtype} of shape {given.shape}")
+        raise ConfigError(f"exclude must be indices of samples, such as [17, 4711], not {shown(exclude)}")
     found: I64 = np.unique(given.astype(np.int64))
     if found[0] < 0 or found[-1] >= n:
         wrong = found[0] if found[0] < 0 else found[-1]

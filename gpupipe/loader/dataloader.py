@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import torch
@@ -393,11 +394,12 @@ class DataLoader(TorchLoader[Any]):
         self._show(session.arguments, session)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State and arguments of the loader. A copy starts its own engine."""
+        """State and arguments of the loader. A copy starts its own engine, and its first epoch is the one that would
+        begin here next."""
         session = self._followed
         own = {k: v for k, v in self.__dict__.items() if k not in ("_session", "sampler", "batch_sampler")}
         # A loader that has drawn no seed has no position either: a copy draws its own.
-        position = session.state() if session.has_begun else None
+        position = session.state(next_epoch=True) if session.has_begun else None
         return {"arguments": session.arguments, "position": position, "attributes": own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -445,8 +447,8 @@ class DataLoader(TorchLoader[Any]):
             count = f"{len(session):,} batches"
         except TypeError:
             count = "batches"
-        lines = "".join(f"  {line}\n".replace("\n    ", "\n      ") for line in session.describe())
-        return f"{type(self).__name__}(\n  {count} of {self.batch_size} from {session.source}{part}\n{lines})"
+        lines = "\n".join([f"{count} of {self.batch_size} from {session.source}{part}", *session.describe()])
+        return f"{type(self).__name__}(\n{indent(lines, '  ')}\n)"
 
     # ---- end
 

@@ -38,6 +38,10 @@ _ALL_GONE = (
     "good. Check that the storage of the files is available:"
 )
 
+_GO_ON = (
+    'on_error="skip" or on_error="replace" goes on without bad samples; for a folder, gpupipe index lists all of them'
+)
+
 _NOTHING_LEFT = (
     "this epoch has no batch, because all of its samples are bad. Check that the storage of the files is available:"
 )
@@ -124,8 +128,9 @@ class EpochIterator:
     If another iterator takes its engine, it continues where it stood as soon as it is asked for more.
     """
 
-    def __init__(self, session: Source):
+    def __init__(self, session: Source, length: Callable[[], int] | None = None):
         self._session: Source | None = session
+        self._length = length
         self._generation = session.generation
         self._lease = Lease(session.device)
         self._plans: EpochPlan | None = None  # until the first next()
@@ -170,6 +175,13 @@ class EpochIterator:
     def __iter__(self) -> EpochIterator:
         return self
 
+    def __len__(self) -> int:
+        """Batches of the whole epoch, as torch's iterator counts them. Raises TypeError if the sampler has no
+        length."""
+        if self._length is None:
+            raise TypeError("this epoch has no length")
+        return self._length()
+
     def __next__(self) -> Any:
         session = self._session
         if session is None:
@@ -192,7 +204,7 @@ class EpochIterator:
             # Evaluation may run in inference mode. Tensors made there cannot be written to outside of it: neither the
             # buffers that the engine keeps, by us, nor the batch, by the script.
             with torch.inference_mode(False), torch.set_grad_enabled(grad):
-                if self._plans is not None and session.follow_changes():
+                if session.follow_changes() and self._plans is not None:
                     self._plans = replace(
                         self._plans,
                         dataset=session.dataset,
@@ -277,6 +289,7 @@ class EpochIterator:
                     stream.due.popleft()
                     self._cursor.delivered = plan.consumed
                     session.report.add(e.samples)
+                    e.args = (f"{e}\n{_GO_ON}",)
                     raise
                 bad_samples.learn(e.samples)
                 lost = self._repair(plan.step, session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -46,6 +47,7 @@ from .state import Cursor, Position, State
 
 _ENOUGH = 64
 """Samples after which the share that engines do not make is known."""
+_FOLLOWS = "gpupipe follows a change that torch's loader would not see"
 
 
 class NativeSession(Session):
@@ -124,6 +126,7 @@ class NativeSession(Session):
             raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])
         if self._seen.differs(a.dataset):
             self._warn_of_globals()
+            self._warn_of_old_workers()
             self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
             if not same_work(self.resolved, resolved):
                 self.running.close()
@@ -145,7 +148,19 @@ class NativeSession(Session):
             f"its code uses a transform outside of it that has changed, which worker processes started by {method!r} "
             "would import anew, without the change",
         )
-        warn("gpupipe follows a change that torch's loader would not see", [Reason(text, "changed-global")])
+        warn(_FOLLOWS, [Reason(text, "changed-global")])
+
+    def _warn_of_old_workers(self) -> None:
+        """Warn if torch's worker processes would not see a change of the dataset, because they stay."""
+        a = self.arguments
+        if not (a.persistent_workers and a.num_workers and self.stats.batches) or isinstance(a.dataset, Dataset):
+            return
+        text = about(
+            type(a.dataset).__name__,
+            "it has changed since the last epoch, and with persistent_workers=True torch's worker processes would keep "
+            "the old one",
+        )
+        warn(_FOLLOWS, [Reason(text, "changed-persistent")])
 
     def follow_changes(self) -> bool:
         """Return whether the script has changed its dataset or transforms since the last batch.
@@ -219,7 +234,7 @@ class NativeSession(Session):
                 with torch.inference_mode(False):
                     self.running.engines.append(self.build())
             self.position.rest()
-            return EpochIterator(self)
+            return EpochIterator(self, partial(len, self.batching))
 
     def build(self) -> Engine:
         """Build another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""
@@ -331,12 +346,12 @@ class NativeSession(Session):
     def set_epoch(self, epoch: int) -> None:
         self.position.set_epoch(epoch)
 
-    def state(self) -> dict[str, Any]:
-        return self._state().to_dict()
+    def state(self, *, next_epoch: bool = False) -> dict[str, Any]:
+        return self._state(next_epoch).to_dict()
 
-    def _state(self) -> State:
-        setup = self.resolved.setup
-        return self.position.state(dataset=setup.dataset.fingerprint, pipeline=setup.pipeline.fingerprint)
+    def _state(self, next_epoch: bool = False) -> State:
+        dataset, pipeline = self.resolved.setup.dataset, self.resolved.setup.pipeline
+        return self.position.state(next_epoch, dataset=dataset.fingerprint, pipeline=pipeline.fingerprint)
 
     def load(self, state: dict[str, Any]) -> None:
         found, now = State.from_dict(state), self._state()

@@ -54,11 +54,15 @@ class _EpochPosition:
 class _Raising:
     """Iterator over batches, some of which may be exceptions. It continues after them, as torch's does."""
 
-    def __init__(self, results: Iterator[tuple[Any, Exception | None]]):
+    def __init__(self, results: Iterator[tuple[Any, Exception | None]], batches: Any):
         self._results = results
+        self._batches = batches
 
     def __iter__(self) -> _Raising:
         return self
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
     def __next__(self) -> Any:
         batch, error = next(self._results)
@@ -221,7 +225,7 @@ class PlainSession(Session):
         self.loader.skip = 0 if stream else place.delivered
         # As in torch, here and not at the first batch: workers start, and a seed is drawn for them.
         batches = iter(self.loader)
-        return _Raising(self._batches(batches, place, place.delivered if stream else 0))
+        return _Raising(self._batches(batches, place, place.delivered if stream else 0), batches)
 
     def _batches(
         self, batches: Iterator[Any], place: _EpochPosition, skip: int
@@ -306,14 +310,15 @@ class PlainSession(Session):
                 owner.set_epoch(epoch)
                 return
 
-    def state(self) -> dict[str, Any]:
+    def state(self, *, next_epoch: bool = False) -> dict[str, Any]:
         """Return the number of delivered batches and what is needed to repeat the order.
 
         It does not contain the random draws of user code for later batches, nor the position in a stream, which is read
         again from its start.
         """
         next_one = self._resume or _EpochPosition(self.next_epoch, rng=self._rng or _state_of(self._draws_from))
-        place = replace(self._place if self._place.delivered else next_one, global_batch=self._global_batch)
+        is_running = self._place.delivered and not next_epoch
+        place = replace(self._place if is_running else next_one, global_batch=self._global_batch)
         return {"version": _VERSION, "loader": "torch", **asdict(place)}
 
     def load(self, state: dict[str, Any]) -> None:

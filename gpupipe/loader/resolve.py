@@ -23,6 +23,7 @@ from ..interop.other_libraries import named_class
 from ..interop.reach import calls_reached
 from ..interop.replaced import is_foreign
 from ..interop.same_names import UnsupportedError
+from ..interop.samplers import is_batch_sampler_of_torch, key_of
 from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
 from ..reading.elsewhere import Decoders
@@ -35,7 +36,7 @@ from ..transforms.compose import Compose
 from ..transforms.padding import padded
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
-from .engine_choice import choose_engine, has_calls
+from .engine_choice import calls_in, choose_engine, has_calls
 from .memory_limits import check_host
 
 _ENDLESS = 1 << 62
@@ -75,10 +76,18 @@ class Resolved:
         return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
 
 
-def _refuse_path(dataset: Any) -> None:
-    """Raise :class:`DatasetError` for a path, since torch's loader would make batches of its letters."""
+def _refuse_others(dataset: Any) -> None:
+    """Raise :class:`DatasetError` for what is no dataset: a path, of whose letters torch's loader would make batches, a
+    loader, and objects without samples."""
     if isinstance(dataset, (str, os.PathLike)):
         raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {named_class(dataset)}")
+    if isinstance(dataset, torch.utils.data.DataLoader):
+        raise DatasetError(f"DataLoader: the dataset is a {type(dataset).__name__}; give its dataset")
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
+        raise DatasetError(
+            f"DataLoader: the dataset is {shown(dataset)}; give one with __len__ and __getitem__, or one of "
+            "gpupipe.datasets"
+        )
 
 
 def resolve(a: Arguments) -> Resolved:
@@ -92,7 +101,9 @@ def resolve(a: Arguments) -> Resolved:
     ours = isinstance(a.dataset, Dataset)
     # Reasons are collected before any of them is raised, so that one warning has them all.
     reasons = _foreign(a)
-    _refuse_path(a.dataset)
+    _refuse_others(a.dataset)
+    if not ours and (keys := _keys(a)):
+        raise NotNative([*keys, *reasons])
     try:
         dataset = translate_dataset(a.dataset)
     except TranslationError as e:
@@ -100,6 +111,7 @@ def resolve(a: Arguments) -> Resolved:
     pipeline, more = _for_collate(a, dataset)
     reasons += more
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
+    reasons += [] if ours else _asks_worker(a, dataset)
     if dataset.small_pixels and a.engine_name == "auto" and device.type == "cpu" and not a.not_in_torch:
         height, width = dataset.small_pixels
         text = f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU"
@@ -180,6 +192,9 @@ def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]
         if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
             text = "its samples hold images before their transforms, which torch's default_collate rejects"
             return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "original-images")]
+        if dataset.form is not None and dataset.form.on_host and not isinstance(a.dataset, Dataset):
+            text = "its samples hold PIL images, which torch's default_collate rejects"
+            return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "pil-images")]
         return _of_any_size(a, dataset) if dataset.images_per_sample > 1 else (dataset.transform, [])
     if dataset.transform.mixing:
         name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
@@ -323,6 +338,17 @@ def _foreign(a: Arguments) -> list[Reason]:
     return reasons
 
 
+def _keys(a: Arguments) -> list[Reason]:
+    """Reason from a sampler that gives anything else than integers, which only the script's dataset understands."""
+    name, given = ("batch_sampler", a.batch_sampler) if a.sampler is None else ("sampler", a.sampler)
+    batched = name == "batch_sampler" and not is_batch_sampler_of_torch(given)
+    if name == "batch_sampler" and not batched:
+        given = given.sampler
+    if given is None or a.replaced is not None or (key := key_of(given, batched=batched)) is None:
+        return []
+    return [Reason(f"the {name} {type(given).__name__} gives {key}, and gpupipe numbers the samples", "sampler-keys")]
+
+
 def _worker_options(a: Arguments) -> list[Reason]:
     """Reasons from options of worker processes, which an engine that reads files itself does not have."""
     function = a.worker_init_fn
@@ -347,14 +373,24 @@ def _worker_options(a: Arguments) -> list[Reason]:
     ]
 
 
+def _asks_worker(a: Arguments, dataset: Dataset) -> list[Reason]:
+    """Reasons from functions among the transforms that ask for their worker process."""
+    calls = [call for part in dataset.parts for call in calls_in(part.transform.skeleton)]
+    return [
+        Reason(f"transform {shown(call.function)} asks for its worker process, and runs in a thread", "asks-worker")
+        for call in calls
+        if a.num_workers and "get_worker_info" in calls_reached(call.function)
+    ]
+
+
 def device_of(device: DeviceLike) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         # torch.device(0) would query the driver.
         found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except RuntimeError as e:
-        raise ConfigError(f"device={device!r}: {str(e).splitlines()[0]}") from None
+    except RuntimeError:
+        raise ConfigError(f"device={device!r} must be 'cpu', 'cuda', or 'cuda:' and a number") from None
     if found.type not in ("cpu", "cuda"):
         raise ConfigError(f'device={device!r}: batches can be delivered on "cpu" or "cuda"')
     if found.type == "cuda" and not torch.cuda.is_available():

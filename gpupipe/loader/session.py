@@ -140,8 +140,8 @@ class Session(ABC):
         """Set the epoch that begins next."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Return the position, to be saved."""
+    def state(self, *, next_epoch: bool = False) -> dict[str, Any]:
+        """Return the position, to be saved; or where the next ``iter()`` will begin, even if an epoch is running."""
 
     @abstractmethod
     def load(self, state: dict[str, Any]) -> None:

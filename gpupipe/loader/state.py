@@ -75,6 +75,10 @@ class State:
         """Return a checked state. Raises :class:`StateError` that says what is wrong with ``values``."""
         if not isinstance(values, Mapping):
             raise StateError(f"a loader's state is a dict as state_dict() returns it, not {type(values).__name__}")
+        if "version" not in values:
+            within = [key for key, value in values.items() if isinstance(value, Mapping) and "sampler_epoch" in value]
+            hint = f"; pass its {within[0]!r}, which is one" if within else f"; {_SAVED}"
+            raise StateError(f"this is no loader's state, but a dict with the keys {short_repr([*values])}{hint}")
         version = values.get("version")
         if type(version) is not int or version != VERSION:
             raise StateError(
@@ -293,9 +297,15 @@ class Position:
         if self.batching.sampler.settings is not None and state.sampler:
             self.batching.sampler.settings.load_state_dict(state.sampler)
 
-    def state(self, *, dataset: str, pipeline: str) -> State:
-        """Return the state to be saved, with the fingerprints of its dataset and pipeline."""
-        cursor = self._cursor if self._cursor.running else Cursor(self.next_epoch, self._resume)
+    def state(self, next_epoch: bool = False, *, dataset: str, pipeline: str) -> State:
+        """Return the state to be saved, with the fingerprints of its dataset and pipeline.
+
+        Args:
+            next_epoch: whether it is where the next epoch begins, even if one is running.
+        """
+        cursor = self._cursor
+        if next_epoch or not cursor.running:
+            cursor = Cursor(self.next_epoch, self._resume)
         epoch, settings = self.batching.sampler.epoch_of(), self.batching.sampler.settings
         return State(
             version=VERSION,

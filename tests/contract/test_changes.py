@@ -228,7 +228,7 @@ def test_batches_put_in_its_place_follow_the_seed(kind: Any, workers: int, drawn
 
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])
-def test_a_copy_goes_on_where_its_original_stands(make: Any, how: str) -> None:
+def test_a_copy_begins_with_the_next_epoch_of_its_original(make: Any, how: str) -> None:
     loader = make(shuffle=True)
     iterator = iter(loader)
     begun = seen(next(iterator))
@@ -236,9 +236,10 @@ def test_a_copy_goes_on_where_its_original_stands(make: Any, how: str) -> None:
         "pickle": lambda: pickle.loads(pickle.dumps(loader)), "copy": lambda: copy.copy(loader),
         "deepcopy": lambda: copy.deepcopy(loader),
     }[how]()  # fmt: skip
-    rest = all_seen(iterator)
-    assert all_seen(other) == rest and sorted(begun + rest) == list(range(N))
-    assert all_seen(loader) == all_seen(other)  # the next epoch of each
+    first = begun + all_seen(iterator)
+    whole = all_seen(other)
+    assert sorted(whole) == sorted(first) == list(range(N))
+    assert all_seen(loader) == whole != first
     assert type(other) is DataLoader and repr(other.dataset) == repr(loader.dataset)
 
 

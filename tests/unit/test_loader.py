@@ -38,7 +38,7 @@ import gpupipe.engines
 from gpupipe import DataLoader, GpupipeWarning, Shard, transforms as T
 from gpupipe.datasets import Arrays, Dataset, from_torch
 from gpupipe.engines.base import Engine, EngineConfig, Run
-from gpupipe.errors import ConfigError, MissingDependency, PipelineError, TranslationError
+from gpupipe.errors import ConfigError, MissingDependency, PipelineError, StateError, TranslationError
 from gpupipe.planning.epoch import EpochPlan
 from gpupipe.planning.order import Shuffle
 from gpupipe.reading.setup import Setup
@@ -808,3 +808,33 @@ def test_functions_that_were_written_for_torch_are_tried_first(function: Any, en
             (PipelineError, TranslationError), match=r"it returns float64|depends on the image|<lambda>:\d+ failed"
         ):
             DataLoader(dataset, batch_size=2, device="cpu", engine="dali")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"collate_fn": 5}, "collate_fn must be a function of a list of samples, not 5"),
+        ({"generator": 5}, "generator must be a torch.Generator, not 5"),
+        ({"timeout": "a"}, "timeout must be a number of seconds of at least 0, not 'a'"),
+        ({"exclude": "a"}, "exclude must be indices of samples, such as [17, 4711], not 'a'"),
+        ({"device": "gpu"}, "device='gpu' must be 'cpu', 'cuda', or 'cuda:' and a number"),
+    ],
+)
+def test_wrong_arguments_are_named(arrays: Arrays, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as e:
+        null(arrays, **arguments)
+    assert str(e.value) == message
+
+
+def test_what_is_no_dataset(arrays: Arrays) -> None:
+    for wrong, message in ((None, "the dataset is None; give one with __len__"), (null(arrays), "give its dataset")):
+        with pytest.raises(ConfigError, match=message):
+            null(wrong)
+
+
+def test_a_whole_checkpoint_is_no_state(arrays: Arrays) -> None:
+    loader = null(arrays)
+    with pytest.raises(StateError, match=r"keys \['model', 'data'\]; pass its 'data', which is one"):
+        loader.load_state_dict({"model": {}, "data": loader.state_dict()})
+    with pytest.raises(StateError, match=r"keys \[\]; load what state_dict\(\) returned"):
+        loader.load_state_dict({})

@@ -160,7 +160,7 @@ class Own(TorchDataset[Any]):
         ({"epoch_length": 2, "infinite": True}, "exclude each other"),
         ({"exclude": [N]}, "index 11; this dataset has 11 samples"),
         ({"exclude": [-1]}, "index -1"),
-        ({"exclude": ["a.jpg"]}, "list of indices"),
+        ({"exclude": ["a.jpg"]}, "indices of samples"),
         ({"exclude": range(N)}, "all 11 samples"),
         ({"exclude": [1], "shuffle": None, "sampler": [1, 2]}, "let the sampler leave the samples out"),
         ({"epoch_length": 2, "shuffle": None, "sampler": Coins()}, "function of seed and epoch"),
