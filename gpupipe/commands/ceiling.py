@@ -9,11 +9,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import ConfigError
 from ..loader.ceiling import Ceiling, Replay
 from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell
 from .console import console, pairs
+from .inputs import check_file
 from .why import end, ended_early
 
 
@@ -25,8 +25,7 @@ def run(script: Path, arguments: Sequence[str], *, epochs: int, seconds: float, 
         loader: number of the loader, in the order in which the script makes them, counted from 1; ``None``: the first
             one that gives enough batches.
     """
-    if not script.is_file():
-        raise ConfigError(f"{script}: no such file")
+    check_file(script, "script")
     out = sys.stdout
 
     def done(found: Ceiling) -> NoReturn:

@@ -130,6 +130,14 @@ def open_pipeline(text: str) -> Compose:
         raise ConfigError(f"{text!r}: {type(e).__name__}: {e}") from e
 
 
+def check_file(path: Path, what: str) -> None:
+    """Raise :class:`ConfigError` if ``path`` is not a file. ``what`` names what it should be."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name a {what}")
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+
+
 def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
     """Return (device, its type). By default this is a GPU if there is one.
 
@@ -170,8 +178,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _load(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
+    check_file(path, "file of Python code")
     spec = importlib.util.spec_from_file_location(f"gpupipe_pipeline_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -18,6 +18,7 @@ from ..why.explain import TORCHS_OWN, Explained, explain
 from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell, write_now
 from .console import console, pairs, print_error
+from .inputs import check_file
 
 
 def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
@@ -25,9 +26,7 @@ def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
 
     The process ends at once, so that nothing runs that the script has planned for its end, such as saving a checkpoint.
     """
-    if not script.is_file():
-        raise ConfigError(f"{script}: no such file")
-
+    check_file(script, "script")
     out = sys.stdout
 
     def done(watched: Watched) -> NoReturn:
@@ -62,8 +61,7 @@ def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
     screen = console()
     if not found:
         return ended_early(script, watched, "made a DataLoader")
-    if watched.error is not None:
-        traceback.print_exception(watched.error, file=sys.stderr)
+    _print_error_of_script(watched)
     tell(loaders=found, stopped_at=watched.reached, error=None if watched.error is None else repr(watched.error))
     for number, one in enumerate(found, 1):
         screen.print(_table(number, one))
@@ -79,12 +77,24 @@ def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
 
 def ended_early(script: Path, watched: Watched, before: str) -> int:
     """Print that a script ended before it did what was waited for, and why. Returns the exit code."""
-    how = "normally"
-    if watched.error is not None:
-        traceback.print_exception(watched.error, file=sys.stderr)
-        how = f"with {type(watched.error).__name__}"
-    print_error(ConfigError(f"{script} ended {how} before it {before}; give it the arguments that it needs"))
+    _print_error_of_script(watched)
+    error = watched.error
+    if error is None or isinstance(error, SystemExit):
+        how = "normally" if error is None else "with SystemExit"
+        text = f"{script} ended {how} before it {before}; give it the arguments that it needs"
+    else:
+        text = f"{script} raised {type(error).__name__} before it {before}; run python {script} first"
+    print_error(ConfigError(text))
     return 2
+
+
+def _print_error_of_script(watched: Watched) -> None:
+    """Print what Python prints if an exception ends a script."""
+    error = watched.error
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error, file=sys.stderr)
+    elif not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
 
 
 def _table(number: int, one: Explained) -> Table:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 from torch.utils.data import DataLoader as TorchLoader
@@ -96,6 +97,13 @@ def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_i
             cls.__init__, cls.__iter__ = init, begin  # type: ignore[method-assign]
 
 
+def _within_script(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames that run the script."""
+    while frames is not None and frames.tb_frame.f_globals.get("__name__") in (__name__, "runpy"):
+        frames = frames.tb_next
+    return frames
+
+
 def run_script(
     script: Path,
     arguments: Sequence[str],
@@ -116,6 +124,6 @@ def run_script(
         except SystemExit as e:
             watched.error = e if e.code else None
         except Exception as e:
-            watched.error = e
+            watched.error = e.with_traceback(_within_script(e.__traceback__))
         watched.stopped = True
         ended(watched)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import error
 from interpreter import Interpreter
 from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
@@ -76,7 +77,26 @@ def test_a_script_that_fails_before_its_loaders(warm: Interpreter, tmp_path: Pat
     (tmp_path / "command.py").write_text(COMMAND)
     done = warm.run(tmp_path / "command.py", "why", tmp_path / "train.py")
     assert done.returncode == 2 and "ValueError: --data is missing" in done.stderr
-    assert "train.py ended with ValueError before it made a DataLoader" in done.stderr
+    assert "train.py raised ValueError before it made a DataLoader; run python" in done.stderr
+    assert done.stderr.count(", line ") == 1  # of the script
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("parser.parse_args()", "arguments are required: --data"), ("sys.exit('no data')", "no data\n")]
+)
+def test_a_script_that_exits_before_its_loaders(warm: Interpreter, tmp_path: Path, line: str, said: str) -> None:
+    parser = "import argparse, sys\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+    (tmp_path / "train.py").write_text(parser + line)
+    (tmp_path / "command.py").write_text(COMMAND)
+    done = warm.run(tmp_path / "command.py", "why", tmp_path / "train.py")
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert "train.py ended with SystemExit before it made a DataLoader; give it the arguments" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["why", "ceiling"])
+def test_a_script_that_is_no_file(command: str, tmp_path: Path) -> None:
+    assert "is a folder; name a script" in error(command, tmp_path)
+    assert "train.py: no such file" in error(command, tmp_path / "train.py")
 
 
 class Own(Dataset[Any]):
