@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..bench.machine import cores
+from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import create_folder_of, sheet
 from ..printable import printable
@@ -31,6 +32,8 @@ def run(
 ) -> int:
     where, _ = device_type(device)
     if out is not None:
+        if out.suffix != ".png":
+            raise ConfigError(f"compare writes a .png sheet, not {str(out)!r}")
         create_folder_of(out)
     composed = open_pipeline(pipeline)
     dataset = open_samples(folder, frames=frames, stride=stride)

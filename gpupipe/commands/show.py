@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from ..loader.dataloader import DataLoader
 from ..parity.drawing import create_folder_of
 from .answer import tell
 from .console import console
-from .inputs import device_type, open_pipeline, open_samples
+from .inputs import check_file, device_type, open_pipeline, open_samples
+
+_ALONE = "save what loader.state_dict() returns, alone"
 
 
 def run(
@@ -67,16 +70,20 @@ def _saved(path: Path) -> dict[str, Any]:
     """Return the loader's state in a JSON file, or anywhere in a checkpoint that ``torch.save`` wrote."""
     import torch
 
+    check_file(path, "state or checkpoint")
     try:
         if path.suffix == ".json":
             content = json.loads(path.read_text(encoding="utf-8"))
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, pickle.UnpicklingError) as e:
-        raise ConfigError(f"{path}: no JSON file and no checkpoint of torch.save: {str(e).splitlines()[0]}") from None
+    except (ValueError, RuntimeError, EOFError, pickle.UnpicklingError):
+        # torch's own message advises to load without weights_only, which runs code of the file.
+        if zipfile.is_zipfile(path):
+            raise ConfigError(f"{path} holds objects other than tensors and plain values; {_ALONE}") from None
+        raise ConfigError(f"{path} is neither JSON nor a checkpoint of torch.save") from None
     found = list(_states(content))
     if len(found) != 1:
-        raise ConfigError(f"{path} holds {len(found)} states of loaders; save what loader.state_dict() returns, alone")
+        raise ConfigError(f"{path} holds {len(found)} states of loaders; {_ALONE}")
     return found[0]
 
 

@@ -23,13 +23,20 @@ _CELL, _GAP, _HEAD, _CAPTION = 224, 10, 34, 40
 
 def create_folder_of(path: Path) -> None:
     """Create the folder of a file that will be written, before the work for it begins. Raises :class:`ConfigError` if
-    the file cannot be written there."""
+    the file cannot be written."""
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a file in it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise ConfigError(f"{path}: cannot create its folder: {e.strerror}; name another one") from e
+        raise ConfigError(f"{path}: cannot create its folder: {e.strerror}; name another file") from e
+    is_new = not path.exists()
+    try:
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as e:
+        raise ConfigError(f"{path}: {e.strerror}; name another file") from e
 
 
 def amplification(largest: float) -> int:

@@ -21,6 +21,7 @@ import gpupipe as gpupipe_package
 from gpupipe import __version__
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
+from gpupipe.parity.drawing import create_folder_of
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -179,8 +180,22 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     monkeypatch.setattr("gpupipe.commands.compare.compare", lambda *_, **__: pytest.fail("it has begun"))
     (tmp_path / "file").touch()
     compare = ("compare", VAL, photos, "--device", "cpu", "--out")
-    assert "is a folder; name a file in it" in error(*compare, tmp_path)
-    assert "cannot create its folder" in error(*compare, tmp_path / "file" / "worst.png")
+    (tmp_path / "folder.png").mkdir()
+    assert "is a folder; name a file in it" in error(*compare, tmp_path / "folder.png")
+    assert "cannot create its folder: File exists; name another file" in error(*compare, tmp_path / "file" / "worst.png")
+    # Nobody can write there, and the tests may run as root.
+    assert "/proc/worst.png: No such file or directory; name another file" in error(*compare, "/proc/worst.png")
+    assert "compare writes a .png sheet, not " in error(*compare, tmp_path / "worst.txt")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder.png"}
+
+
+def test_the_look_whether_a_file_can_be_written_changes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "worst.png"
+    create_folder_of(path)
+    assert path.parent.is_dir() and not path.exists()
+    path.write_bytes(b"before")
+    create_folder_of(path)
+    assert path.read_bytes() == b"before"
 
 
 def test_compare_of_videos_looks_at_every_frame(tmp_path: Path, videos: dict[str, Path]) -> None:

@@ -139,6 +139,16 @@ def test_replay_shows_all_ranks_of_the_last_step(folder: Path, tmp_path: Path, f
 def test_what_holds_no_state_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "b.pt").write_bytes(b"no checkpoint")
-    for name, said in (("a.json", "holds 0 states"), ("b.pt", "no JSON file and no checkpoint"), ("c.pt", "no JSON")):
+    (tmp_path / "empty.pt").touch()
+    torch.save({"loader": Shard(0, 1)}, tmp_path / "objects.pt")
+    neither = "is neither JSON nor a checkpoint of torch.save"
+    for name, said in (
+        ("a.json", "holds 0 states"),
+        ("b.pt", neither),
+        ("empty.pt", neither),
+        ("objects.pt", "holds objects other than tensors and plain values; save what loader.state_dict() returns"),
+        ("c.pt", "c.pt: no such file"),
+        (".", "is a folder; name a state or checkpoint"),
+    ):
         done = command("replay", "imagenet.train", folder, tmp_path / name)
         assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
