@@ -126,6 +126,8 @@ class Work:
     """Whether files are behind a network."""
     plain: bool = False
     """Whether torch's own loader does the work."""
+    collates: bool = False
+    """Whether the script has a Dataset or a collate function of its own."""
     shrink: float = 1.0
     """Pixels of an image file per pixel of the batch, on average."""
     dali: bool = False
@@ -222,7 +224,9 @@ def _storage(found: Measured, of: Work) -> str:
 def _decoding(found: Measured, of: Work) -> str:
     if (more := _more_workers(of)) is not None:
         return more
-    if of.dali and 2 * found.cpu["decoding"] > found.busy:
+    by_pillow = 2 * found.cpu["decoding"] > found.busy
+    # DALI decodes only the window of a crop, so scaled=True gains nothing there.
+    if of.dali and (by_pillow or of.shrink >= _LARGE):
         return "write the images as JPEG of the size that training needs (gpupipe pack --resize), or use cache="
     if of.shrink >= _LARGE:
         return "decode large images smaller (scaled=True, gpupipe pack --resize), or use cache="
@@ -244,10 +248,14 @@ def _user_code(found: Measured, of: Work) -> str:
 def _hand_over(found: Measured, of: Work) -> str:
     if of.batch_size < _TINY:
         return f"use a larger batch_size: every batch costs the same, and has {of.batch_size} samples"
-    return "return tensors of fixed size rather than objects, and do less in collate_fn"
+    if of.plain or of.collates:
+        return "return tensors of fixed size rather than objects, and do less in collate_fn"
+    return "use a larger batch_size: the images cost little, and every batch costs the same"
 
 
 def _lock(found: Measured, of: Work) -> str:
+    if found.work < _STALL * found.wait:
+        return "threads wait for Python's lock: move other threads of the script to a process, or use fewer num_workers"
     return "threads wait for Python's lock: move Python code of the training loop to another process"
 
 

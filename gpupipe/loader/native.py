@@ -388,6 +388,7 @@ class NativeSession(Session):
             remote=dataset.kind == "files" and dataset.source.storage.remote,
             shrink=1.0 if size is None or pixels is None else float(pixels) / (size[0] * size[1]),
             dali=engine == "dali",
+            collates=setup.collates or dataset.runs_user_code,
         )
 
     @property
