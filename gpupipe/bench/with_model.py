@@ -18,8 +18,8 @@ from .measure import Batches, Result
 
 ALONE = "model"
 """Name of the measurement of a model with a batch from memory."""
-_FAST_ENOUGH = 0.95
-"""Share of the model's own speed from which on a loader does not limit it."""
+_FAST_ENOUGH, _DISTURBED = 0.95, 1.1
+"""Shares of the model's own speed: from the first on a loader does not limit it, and none can exceed the second."""
 
 
 def name_with(loader: str) -> str:
@@ -133,10 +133,13 @@ def _loss(found: Any, target: Any) -> Tensor:
 def limited_by(result: Result, loader: str) -> tuple[str, float]:
     """Return what limits a training with a loader, and its share of the model's own speed.
 
-    This is ``"model"``, ``"loader"``, or ``"both"`` if each alone is faster: they share the processor.
+    This is ``"model"``, ``"loader"``, ``"both"`` if each alone is faster, because they share the processor, or
+    ``"disturbed"`` if the model was slower alone than with the loader.
     """
     alone = result.median(ALONE)
     share = result.median(name_with(loader)) / alone
+    if share > _DISTURBED:
+        return "disturbed", share
     if share >= _FAST_ENOUGH:
         return "model", share
     return ("loader" if result.median(loader) < alone else "both"), share

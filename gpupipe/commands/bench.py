@@ -34,7 +34,12 @@ _WHAT = {
     "ring": "limit: copying through the ring",
     ALONE: "model alone",
 }
-_BY = {"model": "the model", "loader": "the loader", "both": "both, which share the processor"}
+_BY = {
+    "model": "the model",
+    "loader": "the loader",
+    "both": "both, which share the processor",
+    "disturbed": "disturbed: set OMP_NUM_THREADS=1 or use more --rounds",
+}
 
 
 def run(

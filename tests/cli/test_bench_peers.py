@@ -22,6 +22,7 @@ from gpupipe.bench.measure import Result
 from gpupipe.bench.peers import PEERS, Peer, imported, translated
 from gpupipe.bench.pillow_steps import PillowSteps
 from gpupipe.bench.with_model import Training, limited_by, name_with, open_model
+from gpupipe.commands.bench import _BY
 from gpupipe.errors import ConfigError, MissingDependency, PipelineError
 from gpupipe.pipelines import imagenet, kinetics
 from gpupipe.testing.photos import photograph
@@ -121,6 +122,8 @@ def test_what_limits_a_training() -> None:
     result = Result("a", rates)
     assert limited_by(result, "a") == ("loader", 0.45)
     assert limited_by(result, "b")[0] == "model" and limited_by(result, "c") == ("both", 0.6)
+    result.rates[name_with("b")] = [230.0]
+    assert _BY[limited_by(result, "b")[0]] == "disturbed: set OMP_NUM_THREADS=1 or use more --rounds"
 
 
 @pytest.mark.slow
@@ -137,7 +140,7 @@ def test_bench_trains_a_model(photos: Path, tmp_path: Path) -> None:
     assert "none: a batch from memory" in text and "limited by" in text and "training" in text
     found = answer("bench", *options, "--model", f"{net}:small")
     assert set(found["training"]) == {"torch", "pillow"} and found["candidates"]["model"]["median"] > 0
-    assert found["training"]["pillow"]["limited_by"] in ("model", "loader", "both")
+    assert found["training"]["pillow"]["limited_by"] in ("model", "loader", "both", "disturbed")
     assert "returned int, not a torch.nn.Module" in error("bench", *options, "--model", f"{net}:none")
     assert "has no function 'nothing'" in error("bench", *options, "--model", f"{net}:nothing")
     assert "ModuleNotFoundError" in error("bench", *options, "--model", "no_such_module:f")
