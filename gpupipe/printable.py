@@ -27,6 +27,15 @@ def printable(text: str | bytes | os.PathLike[str], *, lines: bool = False) -> s
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
+def quantity(count: int, one: str, many: str | None = None) -> str:
+    """Return a number and what is counted.
+
+    >>> quantity(1, "image"), quantity(1200, "image"), quantity(2, "has", "have")
+    ('1 image', '1,200 images', '2 have')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def representation(obj: Any) -> str:
     """Return ``repr(obj)``, or only the name of its class if an attribute is a large array or tensor.
     ``torchvision.transforms.LinearTransformation`` shows every number of its matrix, which takes seconds."""

@@ -11,9 +11,9 @@ from ..bench.machine import cores
 from ..errors import ConfigError
 from ..parity.compare import Comparison, compare
 from ..parity.drawing import create_folder_of, sheet
-from ..printable import printable
+from ..printable import printable, quantity
 from .answer import tell
-from .console import console, quantity
+from .console import console
 from .inputs import device_type, open_pipeline, open_samples
 
 _STYLES = {"ok": "green", "not ok": "bold red", "not measured": "yellow"}
@@ -52,7 +52,8 @@ def run(
     tell(**{"pipeline": pipeline, **found.to_dict()})
     print_comparison(found, f"{pipeline}: DALI against the reference on {where}", one)
     if out is not None:
-        sheet(found.worst, f"{pipeline}: the {one}s that differ most").save(out, "PNG")
+        what = f"the {one}s that differ most" if found.worst else f"all {one}s are equal"
+        sheet(found.worst, f"{pipeline}: {what}").save(out, "PNG")
         screen.print(f"drawn: {out}", soft_wrap=True)
     elif found.steps[-1].difference.max > 0:
         screen.print(f"--out worst.png draws the {one}s that differ most", style="dim")

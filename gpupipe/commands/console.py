@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import BadSample
-from ..printable import printable
+from ..printable import printable, quantity
 
 _SHOWN = 20
 """Number of bad samples to list."""
@@ -85,10 +85,6 @@ def bad_samples(out: Console, bad: Sequence[BadSample], prefix: bytes, what: str
     out.print(table)
     if len(bad) > _SHOWN:
         out.print(f"... and {len(bad) - _SHOWN:,} more")
-
-
-def quantity(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def spark(values: Sequence[float]) -> str:

@@ -15,8 +15,9 @@ from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
 from ..errors import ConfigError
+from ..printable import quantity
 from .answer import tell
-from .console import bad_samples, console, libraries_silenced, pairs, quantity
+from .console import bad_samples, console, libraries_silenced, pairs
 from .inputs import open_media
 from .sources import kind_of, open_images
 

@@ -26,6 +26,7 @@ from ..datasets.video.files import VideoFiles
 from ..datasets.video.folder import VIDEO_EXTENSIONS
 from ..errors import ConfigError, DatasetError, GpupipeError
 from ..transforms.compose import Compose, as_compose
+from ..transforms.transform import Transform
 
 
 def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
@@ -123,7 +124,10 @@ def open_pipeline(text: str) -> Compose:
     except TypeError as e:
         raise ConfigError(f"{text!r}: {e}; its signature is {name}{inspect.signature(function)}") from None
     try:
-        return as_compose(function(**_arguments(arguments, text)))
+        made = function(**_arguments(arguments, text))
+        if not (callable(made) or isinstance(made, (Compose, Transform, list, tuple))):
+            raise ConfigError(f"{text!r} returned {type(made).__name__}, not transforms")
+        return as_compose(made)
     except GpupipeError:
         raise
     except Exception as e:  # raised by user code, or by values that no pipeline accepts

@@ -14,6 +14,7 @@ from . import pack_folder, pack_shards
 from .pack_request import Request
 
 SHARD_BYTES = 512 << 20
+_NAMES = " or ".join(", ".join(FORMATS).rsplit(", ", 1))
 _SIZE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)B?", re.I)
 
 
@@ -27,7 +28,7 @@ def run(request: Request) -> int:
         _refuse_without_format(request)
         return pack_folder.run(request)
     if request.format not in FORMATS:
-        raise ConfigError(f"--format {request.format}: it must be {', '.join(FORMATS)}")
+        raise ConfigError(f"--format {request.format}: it must be {_NAMES}")
     format = FORMATS[request.format]
     return pack_shards.run(request, format, _form(request, format), _shard_bytes(request))
 
@@ -44,8 +45,7 @@ def _refuse_without_format(request: Request) -> None:
     if given or not request.sliceable:
         what = f"{given[0]} is for shards" if given else "choose an output"
         raise ConfigError(
-            f"{what}: --format {', '.join(FORMATS)}; or --sliceable alone, for a folder of JPEGs that can be decoded "
-            "in part"
+            f"{what}: --format {_NAMES}; or --sliceable alone, for a folder of JPEGs that can be decoded in part"
         )
 
 

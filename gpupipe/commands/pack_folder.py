@@ -19,8 +19,9 @@ from ..errors import DatasetError
 from ..pack.folder import FolderWriter, Written, find, pack_folder
 from ..pack.journal import NAME, Journal
 from ..pack.sliceable import Sliceable
+from ..printable import quantity
 from .answer import tell
-from .console import console, pairs, quantity
+from .console import console, pairs
 from .pack_request import Request, placed, stopped
 
 _SHOWN = 3

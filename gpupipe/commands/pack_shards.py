@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shlex
 import tempfile
 import time
 from collections import Counter
@@ -30,11 +31,12 @@ from ..pack.shards import PARTS, Job, ShardDone, ShardTask, pack_shards, plan_sh
 from ..pack.unpack import Unpacking
 from ..pack.verify import verify
 from ..planning.order import Shuffle
+from ..printable import quantity
 from ..sources.base import Source
 from ..sources.label_names import FILE as LABELS, text_of
 from ..sources.shards import RandomAccessError, Shards
 from .answer import tell
-from .console import bad_samples, console, libraries_silenced, pairs, quantity
+from .console import bad_samples, console, libraries_silenced, pairs
 from .pack_request import Request, placed, stopped
 from .sources import open_images
 
@@ -194,7 +196,8 @@ def _order(
     good[[sample.index for sample in bad]] = False
     indices = np.flatnonzero(good)
     if not len(indices):
-        raise DatasetError(f"{request.source}: none of its {len(dataset)} images can be read; run gpupipe index")
+        command = f"gpupipe index {shlex.quote(request.source)}"
+        raise DatasetError(f"{request.source}: none of its {len(dataset)} images can be read; run {command}")
     if request.shuffle:
         indices = indices[Shuffle(len(indices), request.seed or 0, 0).at(np.arange(len(indices)))[0]]
     return indices

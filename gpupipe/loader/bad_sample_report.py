@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from ..errors import BadSample
-from ..printable import printable
+from ..printable import printable, quantity
 
 
 class Reported(BadSample):
@@ -60,6 +60,7 @@ class BadSampleReport:
                 else "BadSampleReport(no bad samples)"
             )
         lines = [
-            f"  {s.index}: {printable(s.path)}: {s.kind}: {printable(s.reason)} ({s.count} times)" for s in self.samples
+            f"  {s.index}: {printable(s.path)}: {s.kind}: {printable(s.reason)} ({quantity(s.count, 'time')})"
+            for s in self.samples
         ]
-        return "\n".join([f"BadSampleReport({len(lines)} bad samples:", *lines, *notes, ")"])
+        return "\n".join([f"BadSampleReport({quantity(len(lines), 'bad sample')}:", *lines, *notes, ")"])

@@ -20,6 +20,7 @@ from ..kernels.batches import repeat_rows
 from ..loader.dataloader import DataLoader
 from ..planning.epoch import pictures_per_sample
 from ..planning.order import Shuffle
+from ..printable import printable
 from ..transforms.compose import Compose
 from ..transforms.ops import Op, by_view
 from ..types import Plan
@@ -74,7 +75,7 @@ class Comparison:
     device: str
     steps: tuple[Step, ...]
     worst: tuple[Worst, ...]
-    """Images that differ most after the whole pipeline, the worst first."""
+    """Images that differ most after the whole pipeline, the worst first. Equal ones are left out."""
     left_out: tuple[BadSample, ...] = field(default=())
     columns: tuple[str, ...] = ()
     """Masks, boxes and other columns that move with the images."""
@@ -236,6 +237,8 @@ class _Keep:
         ops: Sequence[Op],
         targets: tuple[Targets, Targets],
     ) -> None:
+        if not found.max and targets[0] == targets[1]:
+            return
         lowest = self._found[-1] if len(self._found) >= self._count else None
         if lowest is not None and (found.max, found.mean) <= (lowest.max, lowest.mean):
             return
@@ -265,7 +268,9 @@ class _Runner:
         self.left_out += bad
         self.indices = np.setdiff1d(self.indices, [s.index for s in bad])
         if not len(self.indices):
-            raise ConfigError(f"none of the chosen samples can be read; the first is {self.left_out[0]}")
+            first = self.left_out[0]
+            why = f"{printable(first.path)}: {first.kind}: {printable(first.reason)}"
+            raise ConfigError(f"none of the chosen samples can be read; {why}; gpupipe index FOLDER lists them")
 
     def describe(self, plan: Plan, i: int) -> str:
         """Return the path of sample ``i`` of a plan."""

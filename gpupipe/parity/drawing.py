@@ -89,6 +89,11 @@ def _color(number: int) -> tuple[int, int, int]:
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
+def place_of(path: str) -> str:
+    """Return the name of a file with its folder, as folders of classes have files of the same names."""
+    return "/".join(Path(path).parts[-2:])
+
+
 def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
     """Draw DALI, the reference and their amplified difference side by side, one row per image."""
     factor = amplification(max((w.max for w in worst), default=0))
@@ -105,7 +110,7 @@ def sheet(worst: Sequence[Worst], title: str) -> Image.Image:
         pictures = with_targets(w.dali, w.dali_targets), with_targets(w.reference, w.reference_targets)
         for column, pixels in enumerate((*pictures, amplified(w.dali, w.reference, factor))):
             image.paste(cell(pixels), (_GAP + column * (_CELL + _GAP), y))
-        caption = f"largest {w.max:.3g}, mean {w.mean:.3g} gray levels · {Path(w.path).name}"
+        caption = f"largest {w.max:.3g}, mean {w.mean:.3g} gray levels · {place_of(w.path)}"
         draw.text((_GAP, y + _CELL + 5), _short(draw, caption, small, width - 2 * _GAP), _INK, small)
     return image
 

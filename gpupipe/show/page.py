@@ -20,7 +20,7 @@ from ..html import document, embedded, table
 from ..loader.any_step import Step
 from ..loader.dataloader import DataLoader
 from ..parity.difference import to_pixels
-from ..parity.drawing import cell, create_folder_of, with_targets
+from ..parity.drawing import cell, create_folder_of, place_of, with_targets
 from ..parity.targets import Targets, targets_of
 from ..transforms.ops.op import Op
 from ..transforms.ops.structure import by_view
@@ -161,5 +161,5 @@ def _sheet(shown: Sequence[_Shown], title: str) -> Image.Image:
     for k, (view, name) in enumerate(cells):
         x, y = _GAP + k % across * (wide + _GAP), head + k // across * (_SIDE + caption)
         image.paste(view, (x, y))
-        draw.text((x, y + _SIDE + 3), Path(name).name[-34:], (110, 116, 128), small)
+        draw.text((x, y + _SIDE + 3), place_of(name)[-34:], (110, 116, 128), small)
     return image

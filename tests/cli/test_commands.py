@@ -21,7 +21,7 @@ import gpupipe as gpupipe_package
 from gpupipe import __version__
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
-from gpupipe.parity.drawing import create_folder_of
+from gpupipe.parity.drawing import create_folder_of, place_of
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -182,7 +182,9 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     compare = ("compare", VAL, photos, "--device", "cpu", "--out")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder; name a file in it" in error(*compare, tmp_path / "folder.png")
-    assert "cannot create its folder: File exists; name another file" in error(*compare, tmp_path / "file" / "worst.png")
+    assert "cannot create its folder: File exists; name another file" in error(
+        *compare, tmp_path / "file" / "worst.png"
+    )
     # Nobody can write there, and the tests may run as root.
     assert "/proc/worst.png: No such file or directory; name another file" in error(*compare, "/proc/worst.png")
     assert "compare writes a .png sheet, not " in error(*compare, tmp_path / "worst.txt")
@@ -246,6 +248,27 @@ def test_compare_leaves_out_what_cannot_be_read(photos: Path, tmp_path: Path) ->
     assert "empty.jpg: empty" in text and "cut.jpg: " in text
 
 
+def test_compare_names_what_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "class00").mkdir()
+    (tmp_path / "class00" / "1.jpg").write_bytes(b"no picture")
+    said = error("compare", VAL, tmp_path, "--device", "cpu")
+    assert "class00/1.jpg: undecodable: " in said and said.endswith("; gpupipe index FOLDER lists them\n")
+
+
+def test_equal_images_are_not_drawn(tmp_path: Path) -> None:
+    make_photos(tmp_path / "data", classes=1, per_class=4, sizes=((60, 80),))
+    mine, out = tmp_path / "mine.py", tmp_path / "worst.png"
+    mine.write_text("from gpupipe.transforms import *\nCROPS = Compose([CenterCrop(24)])\n")
+    gpupipe("compare", f"{mine}:CROPS", tmp_path / "data", "--device", "cpu", "--out", out)
+    with Image.open(out) as image:
+        assert image.height < 100  # no more than the title
+
+
+def test_files_are_named_with_their_folders() -> None:
+    assert place_of("/photos/class00/photo0001.jpg") == "class00/photo0001.jpg"
+    assert place_of("photo0001.jpg") == "photo0001.jpg"
+
+
 def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
@@ -253,13 +276,17 @@ def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> Non
         "def flips(p=0.5): return Compose([CenterCrop(24), RandomVerticalFlip(p)])\n"
         "FIXED = Compose([CenterCrop(24)])\n"
         "def broken(): raise KeyError('lost')\n"
+        "def number(): return 5\n"
+        "def nothing(): CenterCrop(24)\n"
     )
     text = gpupipe("compare", f"{file}:flips:p=1.0", photos, "--samples", 4, "--device", "cpu").stdout
     assert "RandomVerticalFlip, the whole" in text and "not ok" not in text
     assert "CenterCrop, the whole" in gpupipe("compare", f"{file}:FIXED", photos, "--samples", 2).stdout
     assert "name the function too" in error("compare", str(file), photos)
-    assert "no function 'nope'; choose from broken, flips" in error("compare", f"{file}:nope", photos)
+    assert "no function 'nope'; choose from broken, flips, nothing, number" in error("compare", f"{file}:nope", photos)
     assert "KeyError: 'lost'" in error("compare", f"{file}:broken", photos)
+    assert "mine.py:number' returned int, not transforms" in error("compare", f"{file}:number", photos)
+    assert "mine.py:nothing' returned NoneType, not transforms" in error("compare", f"{file}:nothing", photos)
 
 
 @pytest.mark.parametrize(

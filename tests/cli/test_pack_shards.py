@@ -433,10 +433,18 @@ def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None
     assert len(datasets.WebDataset(tmp_path / "tar")) == 2 and len(datasets.Parquet(tmp_path / "parquet")) == 3
 
 
+def test_a_dataset_without_a_usable_image_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "my photos" / "cat"
+    root.mkdir(parents=True)
+    (root / "1.jpg").write_bytes(b"no picture")
+    said = error("pack", root.parent, tmp_path / "new", "--format", "webdataset")
+    assert f"none of its 1 images can be read; run gpupipe index '{root.parent}'" in said
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "zip"), "it must be webdataset, tfrecord, parquet"),
+        (("--format", "zip"), "it must be webdataset, tfrecord or parquet"),
         (("--resize", 64), "--resize is for shards: --format"),
         (("--format", "webdataset", "--quality", 80), "--quality needs --resize"),
         (("--format", "webdataset", "--exif"), "--exif needs --resize"),

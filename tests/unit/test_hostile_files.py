@@ -563,7 +563,11 @@ class TestNames:
         assert f"cat\\x1b[2J/{self.SHOWN}): undecodable" in str(SampleError([bad]))
         report = BadSampleReport()
         report.add([bad])
-        assert f"cat\\x1b[2J/{self.SHOWN}: undecodable" in repr(report)
+        shown = repr(report)
+        assert f"cat\\x1b[2J/{self.SHOWN}: undecodable" in shown
+        assert "(1 bad sample:" in shown and "(1 time)" in shown
+        report.add([bad, bad._replace(index=-1)])
+        assert "(2 bad samples:" in repr(report) and "(2 times)" in repr(report)
 
     def test_on_the_command_line(self, folder: Path) -> None:
         said = gpupipe("index", folder).output
