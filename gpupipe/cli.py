@@ -37,7 +37,10 @@ def _before(
 
 
 # typer reads these annotations at run time, and Python 3.10 lacks some of the shorter forms
-Folder = Annotated[Path, typer.Argument(help="One folder per class, a folder of images, or a CSV of paths and labels.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(metavar="FOLDER", help="One folder per class, a folder of images, or a CSV of paths and labels."),
+]
 Source = Annotated[
     str,
     typer.Argument(
@@ -360,8 +363,8 @@ def bench(
     engines: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Comma-separated: dali,torch,null,torchvision,pillow,timm,dali-by-hand, for clips "
-            "pyav,torchcodec,decord; all that are installed by default."
+            help="Comma-separated: dali, torch, null, torchvision, pillow, timm, dali-by-hand, for clips pyav, "
+            "torchcodec, decord; all that are installed by default."
         ),
     ] = None,
     limits: Annotated[
@@ -398,7 +401,7 @@ def bench(
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")]
 ScriptArguments = Annotated[
     Optional[list[str]],  # noqa: UP045
-    typer.Argument(metavar="[ARGS]...", help="Arguments of the script."),
+    typer.Argument(metavar="ARGS", help="Arguments of the script."),
 ]
 
 
@@ -437,11 +440,14 @@ def ceiling(
 def demo(
     folder: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Argument(help="One folder per class; photographs of installed packages, or synthetic ones, by default."),
+        typer.Argument(
+            metavar="FOLDER",
+            help="One folder per class; photographs of installed packages, or synthetic ones, by default.",
+        ),
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train through each engine.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
     device: DeviceName = None,
 ) -> int:
     """Train through DALI and the reference, compare, read a bad file, resume, time, and write a page about it."""

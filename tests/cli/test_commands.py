@@ -41,6 +41,16 @@ def test_help_comes_without_torch_or_dali() -> None:
         assert name in done.stdout
 
 
+def test_every_argument_is_explained() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    without = [(name, it.name) for name, command in commands.items() for it in command.params if not it.help]
+    assert without == []
+    arguments = [
+        it.metavar for command in commands.values() for it in command.params if it.param_type_name == "argument"
+    ]
+    assert len(arguments) > 9 and all(name and name.isupper() and name.isalpha() for name in arguments)
+
+
 def test_the_version() -> None:
     assert gpupipe("--version").stdout == f"gpupipe {__version__}\n"
 
