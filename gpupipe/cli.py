@@ -111,7 +111,7 @@ def _run(function: Callable[..., int | None], *, as_json: bool, **arguments: Any
     with answering(function.__name__, as_json) as answer:
         try:
             answer.code = function(**arguments) or 0
-        except GpupipeError as e:
+        except (GpupipeError, OSError) as e:  # such as a folder without permission
             answer.fail(e)
     raise typer.Exit(answer.code)
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..errors import GpupipeError
 from .console import print_error
 
 _CURRENT: list[Answer] = []
@@ -29,7 +28,7 @@ class Answer:
         self.text = io.StringIO()
         """What the command prints. It is part of the object only if the command has told no values."""
 
-    def fail(self, error: GpupipeError) -> None:
+    def fail(self, error: Exception) -> None:
         """End with exit code 2 and a message on standard error."""
         self.code = 2
         self.values = {"error": {"type": type(error).__name__, "message": str(error)}}

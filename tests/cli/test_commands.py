@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,6 +84,15 @@ def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
     compared = answer("compare", VAL, photos, "--samples", 2, "--device", "cpu")
     assert compared["pipeline"] == VAL and compared["device"] == "cpu" and compared["steps"]
     assert page["path"] == str(tmp_path / "page.html") and page["step"] == 0
+
+
+def test_errors_of_files_and_steps_are_answers(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **options: Any) -> int:
+        raise PermissionError(13, "Permission denied", "photos/private")
+
+    monkeypatch.setattr("gpupipe.commands.index.run", refuse)
+    assert "Permission denied: 'photos/private'" in error("index", photos)
+    assert "there is no step 99: epochs have" in error("show", VAL, photos, "--step", 99, "--device", "cpu")
 
 
 def test_an_error_is_an_answer(tmp_path: Path) -> None:
