@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from rich.filesize import decimal
 from torch import Tensor
 
 U8 = npt.NDArray[np.uint8]
@@ -103,6 +104,11 @@ class BufferPool:
         back = self._free.popleft()
         self._lent.discard(back)
         return back.buffer
+
+    def facts(self) -> dict[str, str]:
+        """Return the size for users; nothing if there are no buffers."""
+        name = "pinned staging" if self.pinned else "staging"
+        return {name: decimal(self.nbytes)} if self.nbytes else {}
 
     def close(self) -> None:
         """Free buffers that are not in use. The others are freed with their last reference."""

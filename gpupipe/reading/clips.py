@@ -194,11 +194,8 @@ class ClipReader(AheadReader[None]):
         self.buffers.close()
 
     def facts(self) -> dict[str, Any]:
-        kind = "pinned_" if self.buffers.pinned else ""
-        return {
-            "video": f"{pyav_version()} in {self.threads} thread{'s' * (self.threads > 1)}",
-            f"{kind}staging_bytes": self.buffers.nbytes,
-        }
+        video = f"{pyav_version()} in {self.threads} thread{'s' * (self.threads > 1)}"
+        return {"video": video, **self.buffers.facts()}
 
 
 def together(waiting: list[_Clip], clip: _Clip) -> list[_Clip]:

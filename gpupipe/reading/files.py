@@ -170,11 +170,10 @@ class FileReader(AheadReader[RowResults]):
         self.buffers.close()
 
     def facts(self) -> dict[str, Any]:
-        kind = "pinned_" if self.buffers.pinned else ""
         return {
             **({} if self._cuts is None else {"reads": self._cuts.fact}),
             **({} if self._take.smaller is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
-            **({f"{kind}staging_bytes": self.buffers.nbytes} if self.buffers.nbytes else {}),
+            **self.buffers.facts(),
         }
 
 

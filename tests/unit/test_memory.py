@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.filesize import decimal
 from support import EVAL, TRAIN, Encoded, N, all_seen, native_session, pictures, spawned, write_photos, write_tars
 
 import gpupipe
@@ -22,6 +23,7 @@ from gpupipe.codecs.coding import Coding
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
+from gpupipe.engines.torch.engine import TorchEngine
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
 from gpupipe.loader import memory_limits as limits
 
@@ -71,10 +73,10 @@ def test_the_arithmetic_of_bytes_that_are_read_ahead_of_dali(folder: Path) -> No
     assert encoded.nbytes == int(3 * 4 * sum(sizes) / len(sizes)) and encoded.place == "host" and not encoded.certain
     batches = iter(loader)
     next(batches), next(batches)
-    running = native_session(loader).running.engine
-    assert running is not None
-    held = running.facts()["staging_bytes"]
+    engine: Any = native_session(loader).running.engine
+    held = engine.reader.buffers.nbytes
     assert 0 < held < 1.5 * encoded.nbytes
+    assert f", staging {decimal(held)}" in repr(loader)
 
 
 def test_the_arithmetic_of_the_torch_engine(folder: Path) -> None:
@@ -524,8 +526,10 @@ def test_slots_of_the_ring_are_an_option() -> None:
 
 def test_slots_are_in_the_facts(folder: Path) -> None:
     setup = native_session(load(ImageFolder(folder, TRAIN))).resolved.setup
-    assert engines.Torch(slots=3).build(setup).facts()["staging_slots"] == 0  # no staging on the CPU
-    facts = engines.Torch(slots=3).build(replace(setup, device="cuda:0")).facts()
-    assert (facts["staging"], facts["staging_slots"], facts["staging_bytes"]) == ("ring", 3, 0)
+    assert "staging" not in engines.Torch(slots=3).build(setup).facts()  # none on the CPU
+    ring = engines.Torch(slots=3).build(replace(setup, device="cuda:0"))
+    assert isinstance(ring, TorchEngine) and ring.facts()["staging"] == "ring of 3 slots"
+    ring._uploader = SimpleNamespace(nbytes=3_000_000)  # type: ignore[assignment]
+    assert ring.facts()["staging"] == "ring of 3 slots, 3.0 MB"
     pinned = engines.Torch(staging="pin_memory").build(replace(setup, device="cuda:0")).facts()
-    assert pinned["staging_slots"] == 0
+    assert pinned["staging"] == "pin_memory"

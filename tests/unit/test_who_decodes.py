@@ -271,7 +271,7 @@ def test_the_memory_of_pillows_pixels_is_in_the_estimate(loaders: Any, tmp_path:
     setup = loader._session.resolved.setup
     assert use.nbytes == 0.5 * 4 * (2 * setup.prefetch_factor + 1) * 61 * 83 * 3 and not use.certain
     list(loader)
-    held = loader._session.running.engine.facts()["staging_bytes"]
+    held = loader._session.running.engine.reader.buffers.nbytes
     assert 0.5 * use.nbytes < held <= use.nbytes
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
+from rich.filesize import decimal
 from torch import Tensor
 
 from ...copy_stream import CopyStream
@@ -134,10 +135,14 @@ class TorchEngine(Engine):
             "torch": torch.__version__,
             "decoder": decoder_name(self._setup.dataset),
             "workers": self._setup.num_workers,
-            "staging": self._config.staging if self._setup.cuda else "none",
-            "staging_slots": self._config.slots if self._setup.cuda and self._config.staging == "ring" else 0,
-            "staging_bytes": 0 if self._uploader is None else self._uploader.nbytes,
+            **({"staging": self._staging()} if self._setup.cuda else {}),
         }
+
+    def _staging(self) -> str:
+        """Describe the memory that batches pass through on the way to a GPU."""
+        held = 0 if self._uploader is None else self._uploader.nbytes
+        slots = f" of {self._config.slots} slots" if self._config.staging == "ring" else ""
+        return f"{self._config.staging}{slots}" + (f", {decimal(held)}" if held else "")
 
 
 def _type_of(ops: Sequence[Op]) -> dict[str, Any]:
