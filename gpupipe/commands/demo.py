@@ -17,6 +17,7 @@ from ..demo.run import Demo, run as run_demo
 from ..demo.train import NAMES
 from ..demo.words import factor, loader_name
 from ..errors import ConfigError
+from ..parity.drawing import create_folder_of
 from ..printable import printable
 from .answer import tell
 from .compare import print_comparison
@@ -28,6 +29,7 @@ def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str |
     where, _ = device_type(device)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file; name a folder")
+    create_folder_of(out / "index.html")
     screen = console()
     with screen.status("starting") as status:
 
@@ -40,7 +42,6 @@ def run(folder: Path | None, *, epochs: int, out: Path, seed: int, device: str |
     machine, following = facts(), _following(folder)
     result = _result(demo, machine, following)
     tell(report=out / "index.html", **result)
-    out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").write_text(page(demo, machine, following), encoding="utf-8")
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     _print(demo)

@@ -79,8 +79,11 @@ def test_demo_takes_photographs_of_installed_packages(tmp_path: Path, monkeypatc
     assert not made.bad(range(8)) and demo_photographs.images() == found
 
 
-def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     assert "this is a file; name a folder" in error("demo", "--out", tmp_path / "file")
+    with monkeypatch.context() as patch:
+        patch.setattr("gpupipe.commands.demo.run_demo", lambda *_, **__: pytest.fail("it has begun"))
+        assert "cannot create its folder" in error("demo", "--out", tmp_path / "file" / "report")
     make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
     assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
