@@ -128,7 +128,7 @@ def index(
     image: ImageColumn = None,
     label: LabelColumn = None,
 ) -> int:
-    """Scan a dataset once: sizes, formats, bad files."""
+    """Scan a dataset once: sizes, formats, bad files. Exits with 1 if no file is usable."""
     from .commands.index import run
 
     return run(source, rebuild=rebuild, exif=exif, beside=beside, kind=kind, image=image, label=label)
