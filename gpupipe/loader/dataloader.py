@@ -68,7 +68,8 @@ class DataLoader(TorchLoader[Any]):
             non-default value falls back to torch's DataLoader.
         generator: the seed is drawn from it if ``seed`` is not given: at first use, and when an epoch begins after the
             script has seeded it again. A generator that was just seeded gives that seed.
-        prefetch_factor: maximum number of batches in flight, per worker process if there are any; 2 by default.
+        prefetch_factor: number of batches that are made ahead, per worker process if there are any; 2 by default. One
+            more is read.
         persistent_workers: ``None``: threads stay, and worker processes that run user code restart in every epoch with
             the current code, as torch's do by default. ``True``: all stay. ``False``: none stays. While the last
             batches of an epoch are delivered, the first ones of the next epoch are prepared, unless this is ``False``,
@@ -429,7 +430,7 @@ class DataLoader(TorchLoader[Any]):
         in ``next()`` and worked outside of it.
 
         ``stall`` is the share of the waiting in both. ``stages`` has the seconds of all threads and worker processes
-        by stage. ``bottleneck`` is ``None`` before the first batch, and then names the ``stage`` that limits the speed
+        by stage. ``bottleneck`` is ``None`` before the second batch, and then names the ``stage`` that limits the speed
         (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"memory"``, ``"lock"`` or
         ``"model"``), its ``share`` of the time, ``why``, and the ``next_step``. It is reliable after some seconds. Two
         loaders that are used in turns within one loop count each other's stages.
