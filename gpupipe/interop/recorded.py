@@ -15,13 +15,14 @@ from PIL import Image
 from ..codecs.decode import Media, decode
 from ..codecs.limits import Limits
 from ..codecs.unread import encoded_of, sendable, unread
-from ..datasets.sample_form import Rest, View
+from ..datasets.sample_form import Arranged, Rest, View, leaves
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
 from ..reading.sample import Drawing, OwnNumbers, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
 from ..transforms.boxes import BatchBoxes
+from ..transforms.compose import Compose
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
 from .pending import PendingImage, PendingTensor, settled
@@ -33,6 +34,7 @@ from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
 
 _ALONE = Drawing(0, 0, 0)
+_LAST = Arranged("permute", (View(0),), (1, 2, 0))
 """Key of a sample that is read without a plan."""
 
 
@@ -63,8 +65,12 @@ class Recorded(FromTorch):
         if varies and size is None and shape.images > 1 and len(found.pipeline.outputs) > 1:
             # An engine makes all results of every image, also those that no sample has.
             raise UnsupportedError("its images differ in size, and not all go through the same transforms", "views")
-        super().__init__(ds, "pil", found.pipeline, Limits(exif=upright))
-        self.form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))
+        form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))
+        images = [] if form is None else [leaf for leaf in leaves(form.tree) if not isinstance(leaf, Rest)]
+        # Samples [H, W, C] need no copy if the batch has channels last in memory.
+        pipeline = Compose([found.pipeline], memory_format="channels_last") if images == [_LAST] else found.pipeline
+        super().__init__(ds, "pil", pipeline, Limits(exif=upright))
+        self.form = form
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
         self._shape, self._chains = shape, chains
