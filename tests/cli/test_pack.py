@@ -194,7 +194,7 @@ def test_nothing_is_written_without_jpegtran(data: Path, tmp_path: Path, monkeyp
 
 
 def test_what_is_asked_wrongly_is_named(data: Path, tmp_path: Path) -> None:
-    assert "choose an output: --format webdataset, tfrecord, parquet; or --sliceable" in error(
+    assert "choose an output: --format webdataset, tfrecord or parquet; or --sliceable" in error(
         "pack", data, tmp_path / "out"
     )
     assert "no such folder" in error("pack", tmp_path / "nowhere", tmp_path / "out", "--sliceable")

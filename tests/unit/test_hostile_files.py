@@ -570,7 +570,7 @@ class TestNames:
         assert "(2 bad samples:" in repr(report) and "(2 times)" in repr(report)
 
     def test_on_the_command_line(self, folder: Path) -> None:
-        said = gpupipe("index", folder).output
+        said = gpupipe("index", folder, code=1).output
         assert "\x1b" not in said and "\\x1b[31mred" in said
 
     def test_of_shards(self, tmp_path: Path) -> None:
