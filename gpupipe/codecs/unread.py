@@ -99,11 +99,12 @@ def unchanged(image: Any) -> Any:
     if (file := sendable(image)) is not image:
         return file
     if isinstance(image, _Unread) and not image.decoded:
-        image.readonly = 1
-        return _Unread(image.encoded, image.size, image.mode, image.info, image.format)
-    image.load()  # WebP, AVIF and GIF have no pixels before
+        made: Image.Image = _Unread(image.encoded, image.size, image.mode, image.info, image.format)
+    else:
+        image.load()  # WebP, AVIF and GIF have no pixels before
+        made = image._new(image.im)
     image.readonly = 1
-    return image._new(image.im)
+    return made
 
 
 def may_differ(image: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..datasets.sample_form import View, tv_image
+from ..datasets.sample_form import tv_image
 from ..errors import TranslationError
 from ..kernels.apply import apply_sample, apply_tail, head_and_tail
 from ..kernels.picture import pil
@@ -172,10 +172,7 @@ class Chains:
     def _of(self, places: tuple[int, ...]) -> tuple[str, Any]:
         if places not in self._made:
             found = self.translated(places)
-            count = len(found.pipeline.outputs)
-            # FiveCrop and its like return a plain tuple of views. Only user code nests them in other ways.
-            tree = tuple(map(View, range(count))) if found.tree is None and count > 1 else found.tree
-            self._made[places] = found.kind, tree
+            self._made[places] = found.kind, found.nested
         return self._made[places]
 
     def outputs(self, step: Step) -> list[tuple[tuple[int, ...], torch.dtype]]:

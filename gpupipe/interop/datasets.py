@@ -175,8 +175,7 @@ def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) 
 
 
 def _formed(dataset: Dataset, form: SampleForm | None) -> Dataset:
-    if form is not None:
-        dataset.form = form
+    dataset.form = form
     return dataset
 
 

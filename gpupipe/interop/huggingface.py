@@ -154,7 +154,7 @@ def image_rows(ds: Any) -> ImageRows:
 
 
 def _pipeline_of(images: list[StandIn], channels: int) -> tuple[ours.Compose, list[Any]]:
-    """Return one pipeline for everything that is made of an image, and what a sample has in the place of each. Raises
+    """Return one pipeline for all results of an image, and the position of each result in a sample. Raises
     :class:`UnsupportedError`."""
     chains = [translation(list(image.steps), channels=channels) for image in images]
     if len(chains) == 1:

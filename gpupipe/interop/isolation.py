@@ -28,8 +28,8 @@ from .same_names import UnsupportedError
 from .snapshot import Snapshot
 
 _VALUES = (int, float, complex, bool, str, bytes, type(None), np.generic, torch.dtype, torch.device, range)
-_SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType, Image.Image)
-"""Types that do not change when they are used. An image that a script keeps open is only read."""
+_SHARED = (*_VALUES, type, FunctionType, BuiltinFunctionType, ModuleType)
+"""Types that do not change when they are used."""
 _SHARED_CLASSES = ("Environment", "Transaction")
 """Classes of C extensions whose ``__module__`` is missing: lmdb's."""
 _SHARED_MODULES = ("pyarrow", "datasets", "pandas", "h5py", "lmdb", "logging", "_thread", "threading", "pathlib", "re")
@@ -78,8 +78,7 @@ class Copy:
             return getattr(self.copied(owner), value.__name__)
         if isinstance(value, CACHED):
             return self._cached(value)
-        shared = isinstance(value, _SHARED) and not (isinstance(value, Image.Image) and _has_pixels(value))
-        if shared or _is_shared(type(value)) or draws_globally(value):
+        if isinstance(value, _SHARED) or _is_shared(type(value)) or draws_globally(value):
             return value
         if id(value) not in self._memo:
             self._memo[id(value)] = value  # for an object that refers to itself
@@ -216,12 +215,11 @@ def _opened_again(value: Any) -> Any:
     return None
 
 
-def _has_pixels(image: Image.Image) -> bool:
-    return image._im is not None and not getattr(image, "tile", None)
-
-
 def _image(image: Image.Image) -> Image.Image:
-    """Return an image that shares its pixels with another one until a trial writes to it."""
+    """Return an image that shares its pixels with another one until a trial writes to it. A file that is open and not
+    decoded is only read, and shared."""
+    if image._im is None or getattr(image, "tile", None):
+        return image
     other = type(image).__new__(type(image))
     other.__dict__.update(image.__dict__)
     other.readonly = 1  # makes Pillow copy the pixels before it writes to them

@@ -81,14 +81,18 @@ class Translated(NamedTuple):
     """The script's transforms, one by one; empty for a gpupipe ``Compose``."""
 
     @property
+    def nested(self) -> Any:
+        """How several views are nested in what the transforms return; ``None`` for one image."""
+        count = len(self.pipeline.outputs)
+        # FiveCrop and its like return a plain tuple of views. Only user code nests them in other ways.
+        return tuple(map(View, range(count))) if self.tree is None and count > 1 else self.tree
+
+    @property
     def views(self) -> Any:
-        """Positions of the images in what the transforms return; see
-        :class:`~gpupipe.datasets.sample_form.SampleForm`."""
-        tree, count = self.tree, len(self.pipeline.outputs)
-        if tree is None:
-            # FiveCrop and its like return a plain tuple. Tensors need no positions: a batch is a tuple as well.
-            tree = tuple(map(View, range(count))) if count > 1 and self.kind != "tensor" else View(0)
-        return kept(lambda view: view_of(view.number, self.kind), tree)
+        """Positions of the images in a sample; see :class:`~gpupipe.datasets.sample_form.SampleForm`."""
+        # A batch of plain tensors is a tuple of views as well, without positions.
+        nested = self.tree if self.kind == "tensor" else self.nested
+        return kept(lambda view: view_of(view.number, self.kind), View(0) if nested is None else nested)
 
 
 class TranslatedStep(NamedTuple):

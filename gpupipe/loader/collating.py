@@ -76,8 +76,8 @@ class Collate:
         count = len(plan) // plan.images_per_sample
         form = self.form or (_ALONE if target is None else _PAIR)
         targets = None if images is None else targets_by_sample(target, count, form)
-        if images is not None and form.on_host:
-            views = [_on_host(view) if number in form.on_host else view for number, view in enumerate(views)]
+        if images is not None and (on_host := form.on_host):
+            views = [_on_host(view) if number in on_host else view for number, view in enumerate(views)]
 
         def sample(i: int) -> Any:
             if i in by_hand:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import engines
+from ..datasets.dataset import Dataset
 from ..datasets.mixture import Mixture
 from ..engines.base import EngineConfig
 from ..engines.parts import PartEngines, setups_of
@@ -79,6 +80,12 @@ def _check_sendable(setup: Setup) -> None:
                 f"{type(e).__name__}: {e}; define it with def at the top of a module, or use num_workers=0 or "
                 'multiprocessing_context="fork"'
             ) from None
+
+
+def calls_of(dataset: Dataset) -> Iterator[Call]:
+    """Yield the user code in the transforms of a dataset and of its parts."""
+    for part in dataset.parts:
+        yield from calls_in(part.transform.skeleton)
 
 
 def calls_in(ops: Sequence[Op]) -> Iterator[Call]:

@@ -35,7 +35,7 @@ from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
 from .bottleneck import Work
 from .collating import Collate, WatchedCalls
-from .engine_choice import calls_in, has_calls, start_method
+from .engine_choice import calls_of, has_calls, start_method
 from .epoch import Ahead, EpochIterator
 from .function_marks import mark_of
 from .memory_limits import Estimate, check_device, check_host, estimate
@@ -298,8 +298,7 @@ class NativeSession(Session):
         numbers = {name: getattr(state, name) for name in ("seed", "epoch", "delivered", "drop_last")}
         numbers["batch_size"] = self.batching.batch_size
         options = {name: getattr(self.arguments, name) for name in ("on_error", "max_bad", "scaled", "cache")}
-        called = [call for part in setup.dataset.parts for call in calls_in(part.transform.skeleton)]
-        functions = ", ".join(f"{call.name} [code {mark_of(call.function)}]" for call in called)
+        functions = ", ".join(f"{call.name} [code {mark_of(call.function)}]" for call in calls_of(setup.dataset))
         return {
             **settings,
             "functions": RankSetting(functions, functions or "none"),

@@ -36,7 +36,7 @@ from ..transforms.compose import Compose
 from ..transforms.padding import padded
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
-from .engine_choice import calls_in, choose_engine, has_calls
+from .engine_choice import calls_of, choose_engine, has_calls
 from .memory_limits import check_host
 
 _ENDLESS = 1 << 62
@@ -77,8 +77,8 @@ class Resolved:
 
 
 def _refuse_others(dataset: Any) -> None:
-    """Raise :class:`DatasetError` for what is no dataset: a path, of whose letters torch's loader would make batches, a
-    loader, and objects without samples."""
+    """Raise :class:`DatasetError` for a path, since torch's loader would make batches of its letters, for a loader, and
+    for an object without samples."""
     if isinstance(dataset, (str, os.PathLike)):
         raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {named_class(dataset)}")
     if isinstance(dataset, torch.utils.data.DataLoader):
@@ -340,10 +340,11 @@ def _foreign(a: Arguments) -> list[Reason]:
 
 def _keys(a: Arguments) -> list[Reason]:
     """Reason from a sampler that gives anything else than integers, which only the script's dataset understands."""
-    name, given = ("batch_sampler", a.batch_sampler) if a.sampler is None else ("sampler", a.sampler)
-    batched = name == "batch_sampler" and not is_batch_sampler_of_torch(given)
-    if name == "batch_sampler" and not batched:
-        given = given.sampler
+    name, given, batched = "sampler", a.sampler, False
+    if is_batch_sampler_of_torch(a.batch_sampler):
+        given = a.batch_sampler.sampler
+    elif a.batch_sampler is not None:
+        name, given, batched = "batch_sampler", a.batch_sampler, True
     if given is None or a.replaced is not None or (key := key_of(given, batched=batched)) is None:
         return []
     return [Reason(f"the {name} {type(given).__name__} gives {key}, and gpupipe numbers the samples", "sampler-keys")]
@@ -375,10 +376,9 @@ def _worker_options(a: Arguments) -> list[Reason]:
 
 def _asks_worker(a: Arguments, dataset: Dataset) -> list[Reason]:
     """Reasons from functions among the transforms that ask for their worker process."""
-    calls = [call for part in dataset.parts for call in calls_in(part.transform.skeleton)]
     return [
         Reason(f"transform {shown(call.function)} asks for its worker process, and runs in a thread", "asks-worker")
-        for call in calls
+        for call in calls_of(dataset)
         if a.num_workers and "get_worker_info" in calls_reached(call.function)
     ]
 

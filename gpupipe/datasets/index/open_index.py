@@ -177,7 +177,7 @@ def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
 
 
 def _load(path: str, kind: IndexKind[Idx], level: int = logging.WARNING) -> Idx | None:
-    """Return the stored index; ``None`` if there is none, or if it cannot be read, which is logged at ``level``."""
+    """Return the stored index, or ``None`` if it is missing or unreadable. Log an unreadable one at ``level``."""
     try:
         return kind.index(Columns.open(path))
     except FileNotFoundError:
