@@ -41,7 +41,7 @@ from .dtype import constant
 from .geometry import resizes_by_torch
 from .hue import tables, turns
 from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, sharpness, solarize
-from .picture import nchw
+from .picture import for_torch
 
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
 _BRIGHTNESS, _CONTRAST, _SATURATION, _SHARPNESS, _SOLARIZE, _GRAY, _BLUR, _HUE, _POSTERIZE, _INVERT = range(5, 15)
@@ -60,8 +60,8 @@ class _End(NamedTuple):
     std: Tensor
 
 
-def _put(x: Tensor, steps: list[float], hues: list[Tensor], end: _End, out: Tensor) -> None:
-    """Apply ``steps`` and arithmetic to an image u8[1, C, H, W], which is not modified, and write it to ``out`` [C, h,
+def _put(images: list[Tensor], steps: list[list[float]], hues: list[Tensor], end: _End, outs: list[Tensor]) -> None:
+    """Apply ``steps`` and arithmetic to each image u8[H, W, C], which is not modified, and write it to ``outs``, [C, h,
     w].
 
     Args:
@@ -69,19 +69,32 @@ def _put(x: Tensor, steps: list[float], hues: list[Tensor], end: _End, out: Tens
             resize; the factor of a color; or width, height and sigma of a blur, and whether it is computed in float64.
         hues: tables of :func:`.hue.tables`, if a step changes the hue.
     """
-    for k in range(0, len(steps), 5):
-        x = _moved(x, int(steps[k]), steps[k + 1 : k + 5], end.planar)
-    _write(x, end, out)
+    for i in range(len(images)):
+        x, numbers = _nchw(images[i]), steps[i]
+        for k in range(0, len(numbers), 5):
+            x = _moved(x, int(numbers[k]), numbers[k + 1 : k + 5], end.planar)
+        _write(x, end, outs[i])
 
 
-def _put_colored(x: Tensor, steps: list[float], hues: list[Tensor], end: _End, out: Tensor) -> None:
+def _put_colored(
+    images: list[Tensor], steps: list[list[float]], hues: list[Tensor], end: _End, outs: list[Tensor]
+) -> None:
     """Equivalent to :func:`_put`, with steps of all kinds. It takes longer to compile."""
-    for k in range(0, len(steps), 5):
-        kind, numbers = int(steps[k]), steps[k + 1 : k + 5]
-        x = _moved(bytes_of(x), kind, numbers, end.planar) if kind < 5 else _colored(x, kind, numbers, hues)
-    if x.dtype != torch.uint8:
-        x = bytes_of(x) if out.dtype == torch.uint8 else x.floor_()
-    _write(x, end, out)
+    for i in range(len(images)):
+        x, numbers, out = _nchw(images[i]), steps[i], outs[i]
+        for k in range(0, len(numbers), 5):
+            kind, four = int(numbers[k]), numbers[k + 1 : k + 5]
+            x = _moved(bytes_of(x), kind, four, end.planar) if kind < 5 else _colored(x, kind, four, hues)
+        if x.dtype != torch.uint8:
+            x = bytes_of(x) if out.dtype == torch.uint8 else x.floor_()
+        _write(x, end, out)
+
+
+def _nchw(x: Tensor) -> Tensor:
+    """Return [1, C, H, W], whose strides show torch that it is channels-last; see :func:`.picture.nchw`."""
+    height, width, channels = x.shape
+    row, column, channel = x.stride(0), x.stride(1), x.stride(2)
+    return x.as_strided([1, channels, height, width], [height * row, channel, row, column])
 
 
 def _write(x: Tensor, end: _End, out: Tensor) -> None:
@@ -240,22 +253,24 @@ class Steps:
 
 
 class AtOnce:
-    """Writes images to their places in a batch. Thread-safe.
+    """Writes images to their places in a batch, several in one call. Thread-safe. Views with the same arithmetic share
+    one object."""
 
-    Args:
-        tail: arithmetic; see :meth:`first_of`.
-        layout: memory format of the places.
-    """
+    def __init__(self, end: _End):
+        self._end = end
 
-    def __init__(self, tail: Sequence[Op], layout: torch.memory_format):
-        scale, normalizes, mean, std = 0, False, _NONE, _NONE
+    @staticmethod
+    def of(tail: Sequence[Op], layout: torch.memory_format) -> "AtOnce":
+        """Return an object for arithmetic, see :meth:`first_of`, and the memory format of the places."""
+        scale = 0
+        mean: tuple[float, ...] = ()
+        std: tuple[float, ...] = ()
         for op in tail:
             if isinstance(op, ToDtype):
                 scale = 1 if op.kind == "pil" else 2
             elif isinstance(op, Normalize):
-                normalizes = True
-                mean, std = (constant(values, torch.float32, torch.device("cpu")) for values in (op.mean, op.std))
-        self._end = _End(layout is torch.contiguous_format, scale, normalizes, mean, std)
+                mean, std = op.mean, op.std
+        return _at_once(layout is torch.contiguous_format, scale, mean, std)
 
     @staticmethod
     def first_of(tail: Sequence[Op]) -> int:
@@ -265,10 +280,21 @@ class AtOnce:
             return 0
         return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
 
-    def put(self, image: Array, numbers: list[float], steps: Steps, out: Tensor) -> None:
-        """Apply ``numbers``, from ``steps``, to ``image`` u8[H, W, C], which is not modified, and write it to ``out``
-        [C, h, w]."""
-        _compiled(_put_colored if steps.has_colors else _put)(nchw(image), numbers, steps.hues, self._end, out)
+    def put(self, images: Sequence[Array], numbers: list[list[float]], steps: Steps, outs: list[Tensor]) -> None:
+        """Apply ``numbers``, from :meth:`Steps.of`, to images u8[H, W, C], which are not modified, and write them to
+        ``outs``, [C, h, w].
+
+        Args:
+            steps: any of those that made the numbers, if possible one that has colors and hues.
+        """
+        arrays = [torch.from_numpy(for_torch(image)) for image in images]
+        _compiled(_put_colored if steps.has_colors else _put)(arrays, numbers, steps.hues, self._end, outs)
+
+
+@lru_cache
+def _at_once(planar: bool, scale: int, mean: tuple[float, ...], std: tuple[float, ...]) -> AtOnce:
+    values = (constant(v, torch.float32, torch.device("cpu")) if v else _NONE for v in (mean, std))
+    return AtOnce(_End(planar, scale, bool(mean), *values))
 
 
 _NONE = torch.empty(0, device="cpu")

@@ -52,7 +52,7 @@ def pil(image: Picture) -> Image.Image:
 def chw(image: Picture) -> Tensor:
     """Return an array [H, W, C] as a tensor [C, H, W], on the same memory or, if torch cannot use that, on a copy. An
     array without three dimensions keeps its shape."""
-    values = torch.from_numpy(_for_torch(image))
+    values = torch.from_numpy(for_torch(image))
     return values.permute(2, 0, 1) if values.ndim == 3 else values
 
 
@@ -60,7 +60,7 @@ def nchw(image: Picture) -> Tensor:
     """Return a tensor [1, C, H, W] like ``chw(image)[None]``. The strides of an image or window of bytes show torch
     that it is channels-last. torch would take it for contiguous otherwise and repack it, which doubles the time of a
     resize."""
-    values = _for_torch(image)
+    values = for_torch(image)
     if values.flags.c_contiguous:
         return torch.from_numpy(values.reshape(1, *values.shape)).permute(0, 3, 1, 2)
     height, width, channels = values.shape
@@ -70,9 +70,10 @@ def nchw(image: Picture) -> Tensor:
     return torch.from_numpy(values).permute(2, 0, 1)[None]
 
 
-def _for_torch(image: Picture) -> Array:
+def for_torch(image: Picture) -> Array:
+    """Return an array that torch can use; a copy if it is read-only or has negative strides."""
     values = array(image)
-    return values.copy() if not values.flags.writeable or any(stride < 0 for stride in values.strides) else values
+    return values if values.flags.writeable and min(values.strides, default=0) >= 0 else values.copy()
 
 
 def planes(image: Picture) -> Tensor:

@@ -24,6 +24,7 @@ from rich.filesize import decimal
 from .. import system
 from ..cache_folder import cache_folder, distrust_folder, make_folder
 from ..codecs.decode import smaller_origin
+from ..codecs.limits import Limits
 from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..sources.remote.block_cache import BlockCache, bytes_kept
@@ -150,24 +151,21 @@ class DecodedCache:
         """Return the name of an image decoded at 1/``factor``, or ``None`` if its file may have changed since it was
         indexed."""
         place, known = dataset.place(index), dataset.found(index)
-        storage = dataset.source.storage
         changed_at = 0
-        if not storage.remote:
+        if not dataset.source.storage.remote:
             found = look_closely(place.path)
             if isinstance(found, int) or not found.same_as(known):
                 return None
             changed_at = found.changed
-        what = (
-            place[:3],
-            place.packed,
-            known,
-            changed_at,
-            size,
-            *dataset.limits[:3],
-            _decoder(),
-            *((factor,) if factor > 1 else ()),
-        )
-        return repr(what).encode(), known.version
+        numbers = (place.offset, place.length, *known[:2], changed_at, *size, factor)
+        packed = b"" if place.packed is None else repr(place.packed).encode()
+        # The path comes last, so no two names can be equal whatever characters it has.
+        return b"%b %b %d %d %d %d %d %d %d %d %b" % (
+            _decoding(dataset.limits),
+            packed,
+            *numbers,
+            place.path,
+        ), known.version
 
 
 @dataclass(frozen=True)
@@ -230,8 +228,10 @@ def _check_own(folder: str) -> None:
 
 
 @cache
-def _decoder() -> str:
-    return f"Pillow {PIL.__version__} libjpeg-turbo {features.version_feature('libjpeg_turbo')}"
+def _decoding(limits: Limits) -> bytes:
+    """Return everything that pixels depend on besides the file."""
+    versions = f"Pillow {PIL.__version__} libjpeg-turbo {features.version_feature('libjpeg_turbo')}"
+    return f"{limits.exif} {limits.max_pixels} {limits.max_bytes} {versions}".encode()
 
 
 # ---- one for each folder and process
@@ -242,7 +242,8 @@ _HELD: dict[str, tuple[int, BlockCache]] = {}
 
 
 def _shared(folder: str, limit: int) -> BlockCache:
-    return _CACHES.setdefault((folder, limit), BlockCache(folder, limit, unused=_UNUSED))
+    in_memory = folder.startswith(f"{_SHM}/")
+    return _CACHES.setdefault((folder, limit), BlockCache(folder, limit, unused=_UNUSED, in_memory=in_memory))
 
 
 def _hold(folder: str, images: BlockCache) -> None:

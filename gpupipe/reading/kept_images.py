@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,19 @@ from .setup import Setup
 from .take import Take, TakeBatch, Taken
 from .targets import targets_of
 
+_TOGETHER = 4
+"""Images that a thread reads and transforms together, in fewer calls that wait for Python's lock."""
+_PIXELS = 1 << 20
+"""Maximum number of pixels of several images together."""
+
 
 class ImageTaker(ABC):
     """Receives the images of one plan."""
 
     @abstractmethod
-    def put(self, row: int, pixels: npt.NDArray[np.uint8]) -> None:
-        """Receive image ``row``: u8[H, W, 3], valid only during the call. Called once per image, from several threads
-        at a time."""
+    def put(self, rows: Sequence[int], images: Sequence[npt.NDArray[np.uint8]]) -> None:
+        """Receive the images of some rows: u8[H, W, 3] each, valid only during the call. Called from several threads at
+        a time, and for single images again if it fails for several."""
 
     @abstractmethod
     def media(self) -> Any:
@@ -40,6 +46,8 @@ class ImageTaker(ABC):
 class _Part:
     """Results of one thread for a plan."""
 
+    row: int = 0
+    """Row of the current image."""
     bad: list[tuple[int, Undecodable]] = field(default_factory=list)
     """[(row, problem)]"""
     decoded: int = 0
@@ -51,8 +59,8 @@ class _Part:
 class KeptImageReader(AheadReader[_Part]):
     """Takes images from a setup's ``cache`` or ``decoders``, limited to the window of a first crop.
 
-    Each thread takes one image of a plan after another. Nothing passes between threads, and reading needs memory for
-    one image per thread only.
+    Each thread takes some images of a plan after another. Nothing passes between threads. Reading needs memory for
+    :data:`_TOGETHER` small images per thread, or one large one.
 
     Args:
         taker: called with the number of images and their remaining ops; see
@@ -71,28 +79,45 @@ class KeptImageReader(AheadReader[_Part]):
         batch, rows = self._take.batch(plan), iter(range(len(plan)))
         batch.start()
         taker = self._taker(len(plan), batch.ops_left())
-        futures = [pool.submit(self._part, plan, rows, batch, taker) for _ in range(min(self.threads, len(plan)))]
+        # Larger images would leave the processor's cache before they are used.
+        pixels = int(batch.sizes().astype(np.int64).prod(axis=1).max(initial=1))
+        count = max(1, min(_TOGETHER, _PIXELS // max(pixels, 1)))
+        parts = iter(lambda: list(islice(rows, count)), [])
+        futures = [pool.submit(self._part, plan, parts, batch, taker) for _ in range(min(self.threads, len(plan)))]
         return Pending(plan, futures, owner=taker)
 
-    def _part(self, plan: Plan, rows: Iterator[int], batch: TakeBatch, taker: ImageTaker) -> _Part:
-        """Process the rows that this thread gets from ``rows``, which all threads share."""
-        part, row = _Part(), 0
-        with naming(lambda: self._dataset.describe(int(plan.indices[row]))):
-            for row in rows:
-                began = time.perf_counter()
-                try:
-                    with DECODING:
-                        taken = batch(row)
-                except Undecodable as e:
-                    part.bad.append((row, e))
-                    continue
-                assert isinstance(taken, Taken)
-                if taken.decoded:
-                    part.decoded += 1
-                    part.seconds += time.perf_counter() - began
+    def _part(self, plan: Plan, parts: Iterator[list[int]], batch: TakeBatch, taker: ImageTaker) -> _Part:
+        """Process the rows that this thread gets from ``parts``, which all threads share."""
+        part = _Part()
+        with naming(lambda: self._dataset.describe(int(plan.indices[part.row]))):
+            for rows in parts:
+                images = self._read(rows, batch, part)
                 with TRANSFORMS:
-                    taker.put(row, np.asarray(taken.pictures[0]))
+                    try:
+                        taker.put([*images], [*images.values()])
+                    except Exception:
+                        for part.row, image in images.items():  # find the one that fails
+                            taker.put([part.row], [image])
+                        raise
         return part
+
+    @DECODING
+    def _read(self, rows: list[int], batch: TakeBatch, part: _Part) -> dict[int, npt.NDArray[np.uint8]]:
+        """Return the images of those rows that can be read."""
+        images = {}
+        for part.row in rows:
+            began = time.perf_counter()
+            try:
+                taken = batch(part.row)
+            except Undecodable as e:
+                part.bad.append((part.row, e))
+                continue
+            assert isinstance(taken, Taken)
+            images[part.row] = np.asarray(taken.pictures[0])
+            if taken.decoded:
+                part.decoded += 1
+                part.seconds += time.perf_counter() - began
+        return images
 
     def _end(self, pending: Pending[_Part]) -> Loaded:
         plan, parts = pending.plan, [future.result() for future in pending.futures]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import shutil
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.errors import ConfigError
 from gpupipe.reading import kept as kept_images
+from gpupipe.sources.remote import block_cache
 from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept
 
 ROOM = 10_000_000
@@ -202,8 +205,10 @@ def test_bad_samples_are_named(make: Callable[..., DataLoader], root: Path) -> N
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_no_damaged_byte_is_delivered(make: Callable[..., DataLoader], root: Path, folders: Any, damage: str) -> None:
-    def delivered() -> Any:  # by a loader that has read nothing ahead
-        return list(make(ImageFolder(root, EVAL), cache="disk", cache_bytes=ROOM, shuffle=False))
+    def delivered() -> Any:  # by a loader that has read nothing ahead, and reads no more
+        loader = make(ImageFolder(root, EVAL), cache="disk", cache_bytes=ROOM, shuffle=False)
+        with contextlib.closing(loader):
+            return list(loader)
 
     plain = delivered()
     before = {path: path.read_bytes() for path in kept(folders["disk"])}
@@ -215,8 +220,9 @@ def test_no_damaged_byte_is_delivered(make: Callable[..., DataLoader], root: Pat
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("length", [1, 100, 65536, 65537, 200_000])
-def test_every_part_of_a_block_is_checked(tmp_path: Path, damage: str, length: int) -> None:
-    cache = BlockCache(str(tmp_path / "cache"), 10**7)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_every_part_of_a_block_is_checked(tmp_path: Path, damage: str, length: int, in_memory: bool) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 10**7, in_memory=in_memory)
     blocks = [np.random.default_rng(i).bytes(length) for i in range(2)]
     for i, block in enumerate(blocks):
         cache.put(b"block", 1, i, block)
@@ -228,6 +234,7 @@ def test_every_part_of_a_block_is_checked(tmp_path: Path, damage: str, length: i
         assert found.tobytes() == blocks[0][start : start + n]
     assert cache.read(b"block", 1, 0, 1, length) is None  # behind its end, which is no damage
     cache.put(b"block", 1, 0, blocks[0])
+    time.sleep(0.02)  # older kernels count inode change times in ticks
     DAMAGES[damage](files)
     for i in range(2):
         assert cache.read(b"block", 1, i, 0, length) is None
@@ -241,6 +248,22 @@ def test_a_part_that_is_not_damaged_is_used(tmp_path: Path) -> None:
     flip(kept(tmp_path)[0])  # in the second part of four
     assert content(cache, b"block", 150_000) == block[150_000:150_100]
     assert content(cache, b"block", 70_000) is None
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_blocks_in_memory_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 10**7, in_memory=in_memory)
+    block = np.random.default_rng(0).bytes(200_000)
+    cache.put(b"block", 1, 0, block)
+    real, checked = block_cache.xxh3_64_intdigest, list[int]()
+    monkeypatch.setattr(
+        block_cache, "xxh3_64_intdigest", lambda part, seed: (checked.append(seed), real(part, seed=seed))[1]
+    )
+    parts = []
+    for start in (0, 65_500, 65_536, 199_900, 131_000):  # some of them in two parts
+        assert content(cache, b"block", start) == block[start : start + 100]
+        parts.append(len(checked))
+    assert parts == ([4] * 5 if in_memory else [1, 3, 4, 5, 7])
 
 
 def test_blocks_are_on_the_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

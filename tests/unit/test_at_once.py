@@ -101,9 +101,9 @@ def _without_source(function: Any) -> Any:
     raise OSError("could not get source code")
 
 
-def _deprecated(function: Any) -> Any:
+def _deprecated(function: Any, **options: Any) -> Any:
     warnings.warn("torch.jit.script is deprecated", FutureWarning, stacklevel=1)
-    return SCRIPT(function)
+    return SCRIPT(function, **options)
 
 
 SCRIPT = torch.jit.script
@@ -111,16 +111,16 @@ WAYS = {"compiled": None, "deprecated": _deprecated, "without TorchScript": _gon
 
 
 @pytest.fixture(params=list(WAYS))
-def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[float]]]:
-    """The steps of every call."""
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[list[float]]]]:
+    """The steps of every image of every call."""
     if instead := WAYS[request.param]:
         monkeypatch.setattr(torch.jit, "script", instead)
     at_once._compiled.cache_clear()
-    seen, put = list[list[float]](), AtOnce.put
+    seen, put = list[list[list[float]]](), AtOnce.put
 
-    def watched(self: AtOnce, image: Any, numbers: list[float], steps: Steps, out: torch.Tensor) -> None:
+    def watched(self: AtOnce, images: Any, numbers: list[list[float]], steps: Steps, outs: list[torch.Tensor]) -> None:
         seen.append(numbers)
-        put(self, image, numbers, steps, out)
+        put(self, images, numbers, steps, outs)
 
     monkeypatch.setattr(AtOnce, "put", watched)
     yield seen
@@ -129,7 +129,7 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.mark.parametrize("memory_format", LAYOUTS)
 @pytest.mark.parametrize("chain", list(CHAINS))
-def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, calls: list[list[float]]) -> None:
+def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, calls: list[list[list[float]]]) -> None:
     ops = resolved(chain)
     before = [pixels.copy() for pixels in PIXELS]
     got = batch_of(ops, memory_format)
@@ -138,7 +138,7 @@ def test_it_is_one_after_another_bit_by_bit(chain: str, memory_format: str, call
     assert got.is_contiguous(memory_format=getattr(torch, memory_format))
     assert all(np.array_equal(a, b) for a, b in zip(PIXELS, before, strict=True))
     if chain not in IN_SEVERAL_CALLS:
-        assert len(calls) == N and any(calls) == (chain not in {"nothing", "the same size"})
+        assert len(calls) == N and any(map(any, calls)) == (chain not in {"nothing", "the same size"})
 
 
 def test_only_what_a_pipeline_needs_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,19 +155,39 @@ def test_only_what_a_pipeline_needs_is_compiled(monkeypatch: pytest.MonkeyPatch)
         at_once._compiled.cache_clear()
 
 
-def test_every_view_is_one_call(calls: list[list[float]]) -> None:
+def test_all_views_of_an_image_are_one_call(calls: list[list[list[float]]]) -> None:
     pipeline = T.Compose([T.RandomHorizontalFlip(), T.MultiView([CHAINS["blurred"], CHAINS["colors"]])])
     ops = pipeline.resolve(3, 1, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1)))[0]
     batch = ImageBatch(N, ops, BatchPool(keep=2))
     for row, pixels in enumerate(PIXELS):
         batch.put(pixels, row)
-    assert len(batch.tensors) == 2 and len(calls) == 2 * N
+    assert len(batch.tensors) == 2 and [len(call) for call in calls] == [2] * N
+    for got, own in zip(batch.tensors, by_view(ops), strict=True):
+        assert torch.equal(got, one_after_another(own, "contiguous_format"))
+
+
+def test_views_with_different_arithmetic_are_two_calls(calls: list[list[list[float]]]) -> None:
+    branches = [[*CHAINS["train"][:-1], T.Normalize(mean, 0.5)] for mean in (0.25, 0.5)]
+    ops = T.Compose([T.MultiView(branches)]).resolve(3, 1, np.arange(N, dtype=np.uint64), np.tile(SIZE, (N, 1)))[0]
+    batch = ImageBatch(N, ops, BatchPool(keep=2))
+    batch.put_several(PIXELS, range(N))
+    assert [len(call) for call in calls] == [N, N]
     for got, own in zip(batch.tensors, by_view(ops), strict=True):
         assert torch.equal(got, one_after_another(own, "contiguous_format"))
 
 
 @pytest.mark.parametrize("memory_format", LAYOUTS)
-def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list[float]]) -> None:
+@pytest.mark.parametrize("chain", CHAINS)
+def test_several_images_are_put_like_one_after_another(chain: str, memory_format: str) -> None:
+    ops = resolved(chain)
+    batch = ImageBatch(N, ops, BatchPool(keep=1), memory_format)
+    for rows in np.array_split(np.arange(N)[::-1], 3):
+        batch.put_several([PIXELS[row] for row in rows], rows.tolist())
+    assert torch.equal(batch.tensors[0], one_after_another(ops, memory_format))
+
+
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+def test_of_images_that_lie_oddly_in_memory(memory_format: str, calls: list[list[list[float]]]) -> None:
     """Windows of larger images, and images that may not be written to."""
     ops = resolved("train")
     wide = [np.pad(pixels, ((3, 2), (5, 4), (0, 0)))[3:-2, 5:-4] for pixels in PIXELS]
@@ -260,7 +280,7 @@ def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:
     assert torch.equal(batch.tensors[0], one_after_another(resolved("train")[-2:], "contiguous_format"))
 
 
-def test_different_sizes_are_an_error_as_without_it(calls: list[list[float]]) -> None:
+def test_different_sizes_are_an_error_as_without_it(calls: list[list[list[float]]]) -> None:
     batch = ImageBatch(N, resolved("nothing"), BatchPool(keep=1))
     batch.put(PIXELS[0], 0)
     with pytest.raises(ValueError, match="different sizes"):

@@ -36,10 +36,11 @@ class Strings:
         return len(self._offsets) - 1
 
     def __getitem__(self, i: int) -> bytes:
-        start, end = self._offsets.part(i, i + 2).tolist()
+        offsets, blob = self._offsets, self._blob
+        start, end = (offsets.numbers[i : i + 2] if offsets.is_here else offsets.part(i, i + 2)).tolist()
         if not 0 <= start <= end < start + _LONGEST:
             raise self._spoiled("the offsets of its texts do not fit")
-        return self._blob.part(start, end).tobytes()
+        return blob.numbers[start:end].tobytes() if blob.is_here else blob.part(start, end).tobytes()
 
     def __eq__(self, other: object) -> bool:
         """Return whether these are the texts of a listing."""

@@ -215,7 +215,7 @@ class Index:
         """Return the file that contains row ``i``, below the prefix (absolute if it is outside)."""
         if self.container is None:
             return self.paths[i]
-        found = int(self.container.all[i])
+        found = self.container.numbers[i]
         if not 0 <= found < self.containers:
             raise self._spoiled(f"row {i} is in file {found} of {self.containers}")
         return self.paths[found]
@@ -229,16 +229,16 @@ class Index:
         path = os.path.join(prefix, self.path(i))
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
-        version = int(self.mtime_ns.all[self.container.all[i]])
+        version = self.mtime_ns.numbers[self.container.numbers[i]]
         if not version and self.sums is not None:
-            version = int(self.sums.all[i])
+            version = self.sums.numbers[i]
         packed = None if self._packed is None else self._packed.at(i)
-        return Place(path, int(self.offset.all[i]), int(self.length.all[i]), version, packed, max_bytes)
+        return Place(path, self.offset.numbers[i], self.length.numbers[i], version, packed, max_bytes)
 
     def found(self, i: int) -> Found:
         """Return the state of row ``i``'s file when it was indexed."""
-        container = i if self.container is None else int(self.container.all[i])
-        return Found(int(self.container_size.all[container]), int(self.mtime_ns.all[container]))
+        container = i if self.container is None else self.container.numbers[i]
+        return Found(self.container_size.numbers[container], self.mtime_ns.numbers[container])
 
     def encoded(self, indices: I64, prefix: bytes) -> list[npt.NDArray[np.uint8]]:
         """Return absolute paths as bytes, u8[L] each, for rows that are files."""

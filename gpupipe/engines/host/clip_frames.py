@@ -82,12 +82,12 @@ class _Batch(FrameTaker):
         # One call makes a frame only if it includes all of the ops.
         self._steps = Steps(self._head, clips)
         here = not any(self._steps.starts) and AtOnce.first_of(self._tail) == len(self._tail)
-        self._at_once = AtOnce(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
+        self._at_once = AtOnce.of(self._tail, getattr(torch, setup.pipeline.memory_format)) if here else None
 
     @TRANSFORMS
     def put(self, row: int, t: int, pixels: Array) -> None:
         if self._at_once is not None and (found := self._steps.of(pixels, row)) is not None:
-            self._at_once.put(pixels, found[0], self._steps, self._places[row][t])
+            self._at_once.put([pixels], [found[0]], self._steps, [self._places[row][t]])
             return
         image = apply_sample(pixels, self._head, row, _ALL)
         assert not isinstance(image, tuple)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,10 +77,14 @@ class ImageBatch:
         self._branches = [Steps(ops, count) for ops in branches] if self.forms is _ALL else []
         """Ops of each view, after the shared ones."""
         self._no_steps = Steps((), count)
+        self._richest = max(self._branches, key=lambda s: (bool(s.hues), s.has_colors), default=self._no_steps)
+        """Steps of a view that needs as much as any other one."""
         self._head = [(op, bool(op.rows)) for op in self.head]
         self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
+        self._rows: list[list[Tensor]] = [[] for _ in tails]
+        """Each image of :attr:`_tensors`."""
         self._allocating = threading.Lock()
 
     @property
@@ -99,13 +103,27 @@ class ImageBatch:
         ``ops`` are applied, by default all of :attr:`head`, and then the ops after them.
         """
         if ops is None and self._branches:
-            shared = apply_sample(image, self._shared, row, self.forms)
-            for view, steps in enumerate(self._branches):
-                self._put(apply_sample(shared, steps.before(row), row, self.forms), row, view, steps)  # type: ignore[arg-type]
+            self.put_several([image], [row])
             return
         made = apply_sample(image, self.head if ops is None else ops, row, self.forms)
-        for k, one in enumerate(made if isinstance(made, tuple) else (made,), view):
-            self._put(one, row, k, self._no_steps)
+        views = made if isinstance(made, tuple) else (made,)
+        self._put((one, row, k, self._no_steps) for k, one in enumerate(views, view))
+
+    def put_several(self, images: Sequence[Array], rows: Sequence[int]) -> None:
+        """Put images of any sizes; equivalent to :meth:`put` for each, with fewer calls. If one fails, others may be
+        missing."""
+        if self._branches:
+            self._put(self._parts(images, rows))
+        else:
+            for image, row in zip(images, rows, strict=True):
+                self.put(image, row)
+
+    def _parts(self, images: Sequence[Array], rows: Sequence[int]) -> Iterator[tuple[Array, int, int, Steps]]:
+        """Iterate over (image before its steps, row, view, steps of the view)."""
+        for image, row in zip(images, rows, strict=True):
+            shared = apply_sample(image, self._shared, row, self.forms)
+            for view, steps in enumerate(self._branches):
+                yield apply_sample(shared, steps.before(row), row, self.forms), row, view, steps  # type: ignore[arg-type, misc]
 
     def group_of(self, shape: tuple[int, ...]) -> int:
         """Return how many images of shape [H, W, C] are best put at once."""
@@ -132,22 +150,36 @@ class ImageBatch:
             planar = x.dtype == torch.uint8 and self._layout is torch.contiguous_format
             apply_batch(x.contiguous() if planar else x, _mine(end.ops, rows), out=batch[rows])
 
-    def _put(self, image: Array, row: int, view: int, steps: Steps) -> None:
-        end = self._ends[view]
-        found = None if end.at_once is None else steps.of(image, row)
-        if end.at_once is not None and found is not None:
+    def _put(self, parts: Iterable[tuple[Array, int, int, Steps]]) -> None:
+        """Write (image before its steps, row, view, steps of the view) to the batch."""
+        calls: dict[AtOnce, tuple[list[Array], list[list[float]], list[Tensor]]] = {}
+        rests: list[tuple[Tensor, list[Op]]] = []
+        for image, row, view, steps in parts:
+            end = self._ends[view]
+            found = None if end.at_once is None else steps.of(image, row)
+            if end.at_once is None or found is None:
+                self._put_one(image, row, view, steps)
+                continue
             numbers, size = found
             place = self._place(row, view, (image.shape[2], *size), torch.uint8)
-            end.at_once.put(image, numbers, steps, place)
+            work = calls.setdefault(end.at_once, ([], [], []))
+            for values, value in zip(work, (image, numbers, place), strict=True):
+                values.append(value)  # type: ignore[attr-defined]
             if end.rest:
-                apply_batch(place[None], _mine(end.rest, slice(row, row + 1)), out=place[None])
-            return
+                rests.append((place[None], _mine(end.rest, slice(row, row + 1))))
+        for at_once, (images, numbers_of, places) in calls.items():
+            at_once.put(images, numbers_of, self._richest, places)
+        for place, ops in rests:
+            apply_batch(place, ops, out=place)
+
+    def _put_one(self, image: Array, row: int, view: int, steps: Steps) -> None:
+        """Write an image to the batch, op by op."""
         image = apply_sample(image, steps.ops(row), row, self.forms)  # type: ignore[assignment]
         # If the batch has planes, reorder bytes rather than floats.
         deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
         place = self._place(row, view, x.shape, x.dtype)
-        apply_batch(x[None], _mine(end.ops, slice(row, row + 1)), out=place[None])
+        apply_batch(x[None], _mine(self._ends[view].ops, slice(row, row + 1)), out=place[None])
 
     def _place(self, row: int, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the destination of an image of that shape, which had ``dtype`` before the end."""
@@ -156,12 +188,12 @@ class ImageBatch:
             if piece.shape != shape:
                 raise different_sizes()
             return piece
-        batch = self._tensors[view]
-        if batch is None:
-            batch = self._batch(view, shape, dtype)
-        if batch.shape[1:] != shape:
+        if self._tensors[view] is None:
+            self._batch(view, shape, dtype)
+        place = self._rows[view][row]
+        if place.shape != shape:
             raise different_sizes()
-        return batch[row]
+        return place
 
     def _batch(self, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return [B, C, H, W], allocated for the first image."""
@@ -170,6 +202,7 @@ class ImageBatch:
             batch = self._tensors[view]
             if batch is None:
                 batch = self._empty((self._count, *shape), self._type(view, dtype))
+                self._rows[view] = list(batch.unbind())
                 self._tensors[view] = batch
             return batch
 
@@ -211,7 +244,7 @@ class _End:
         self.ops = [(op, bool(op.rows)) for op in tail]
         n = AtOnce.first_of(tail)
         again = any(isinstance(op, ToDtype) for op in tail[n:])  # then the batch does not have the intermediate type
-        self.at_once = AtOnce(tail[:n], layout) if (n or not tail) and not again else None
+        self.at_once = AtOnce.of(tail[:n], layout) if (n or not tail) and not again else None
         self.rest = self.ops[n:]
         """Remaining ops after it."""
 

@@ -46,8 +46,8 @@ class _Taker(ImageTaker):
     def __init__(self, batch: ImageBatch):
         self._batch = batch
 
-    def put(self, row: int, pixels: Array) -> None:
-        self._batch.put(pixels, row)
+    def put(self, rows: Sequence[int], images: Sequence[Array]) -> None:
+        self._batch.put_several(images, rows)
 
     def media(self) -> Any:
         made = self._batch.tensors

@@ -7,7 +7,8 @@ read may be kept until it has not been used for some time instead (``unused``).
 
 No byte is used without a checksum. A file has a checksum after every 64 KiB of the block, so one call reads a range
 with its checksums, and checks no more than that. The name of the block and the number of the part seed the checksum,
-so bytes of another block or place never match. A damaged file is removed, and its block is loaded again.
+so bytes of another block or place never match. A damaged file is removed, and its block is loaded again. Files in
+memory do not decay, so each process checks them once, and again after anyone has written to them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from ...cache_folder import distrust, make_folder
 from ...codecs.retry import is_transient
 
 U8 = npt.NDArray[np.uint8]
@@ -40,6 +42,8 @@ _PART = 64 << 10
 """Bytes covered by one checksum."""
 _SUM = 8
 _WITH_SUM = _PART + _SUM
+_CHECKED = 1 << 20
+"""Files in memory of which a process remembers that it checked them. Takes 8 bytes each."""
 _BUFFERS = 1024
 """Buffers that one call reads into, ``IOV_MAX`` of Linux."""
 
@@ -70,9 +74,10 @@ class BlockCache:
         limit: bytes of all files together. Each process may exceed it by a fraction.
         unused: ``None``: when the cache is full, new blocks replace the oldest ones. Otherwise they replace only blocks
             that were not read for this many seconds, and blocks that do not fit are not kept.
+        in_memory: whether the folder is in memory.
     """
 
-    def __init__(self, folder: str, limit: int, unused: float | None = None):
+    def __init__(self, folder: str, limit: int, unused: float | None = None, *, in_memory: bool = False):
         self._folder = folder
         self._limit = limit
         self._unused = unused
@@ -84,6 +89,9 @@ class BlockCache:
         self._written = limit  # so that the first block counts what others have left
         self._lock = threading.Lock()
         self._broken = not limit
+        self._checked = np.zeros(_CHECKED if in_memory else 0, np.uint64)
+        """Hashes of files that this process has checked, each at a place that it determines. A hash that replaces
+        another one there makes that file checked again."""
 
     def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
         """Return (path, seed of its checksums)."""
@@ -99,9 +107,9 @@ class BlockCache:
         if found is None:
             return None
         try:
-            data = _checked(fd, found.st_size, seed, start, length)
+            data = self._verified(fd, found, seed, start, length)
             if data is None:
-                self._damaged(path, found.st_size)
+                self._damaged(path, found)
             elif self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
                 # Half of the time is exact enough, and spares most of these writes.
                 os.utime(fd)
@@ -109,17 +117,39 @@ class BlockCache:
         except OSError as e:
             # EIO is a bad sector of this disk, and the next read would fail as well.
             if not is_transient(e) or e.errno == errno.EIO:
-                self._damaged(path, found.st_size)
+                self._damaged(path, found)
             return None
         finally:
             os.close(fd)
 
-    def _damaged(self, path: str, kept: int) -> None:
+    def _verified(self, fd: int, found: os.stat_result, seed: int, start: int, length: int) -> U8 | None:
+        """Read u8[length] from ``start`` on; ``None`` if the bytes do not match their checksums."""
+        size = _length(found.st_size)
+        if start + length > size:
+            return None
+        first, end = start // _PART * _PART, min(-(-(start + length) // _PART) * _PART, size)
+        if len(self._checked):
+            # Every write changes the last of these.
+            file = hash((seed, found.st_ino, found.st_ctime_ns)) & 0xFFFF_FFFF_FFFF_FFFF
+            if self._checked[file % _CHECKED] == file:
+                return _read(fd, start, length)[0]
+            first, end = 0, size
+        data, sums = _read(fd, first, end - first)
+        parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
+        if [xxh3_64_intdigest(part, seed=seed + k) for k, part in enumerate(parts, first // _PART)] != sums.tolist():
+            return None
+        if len(self._checked):
+            self._checked[file % _CHECKED] = file
+        return data[start - first :][:length]
+
+    def _damaged(self, path: str, found: os.stat_result) -> None:
         _log.info("%s is damaged; its block is loaded again", path)
-        if self._remove(path):
-            with self._lock:
-                self._total -= kept
-                self._full = False
+        with contextlib.suppress(OSError):
+            # Another process may have replaced it in the meantime.
+            if os.stat(path).st_ino == found.st_ino and self._remove(path):
+                with self._lock:
+                    self._total -= found.st_size
+                    self._full = False
 
     def forget(self, url: bytes, version: int, number: int) -> bool:
         """Stop using the copy of a block. Returns whether there was one."""
@@ -139,8 +169,6 @@ class BlockCache:
     @staticmethod
     def _open(path: str) -> tuple[int, os.stat_result | None]:
         """Return (file descriptor, its status), or (-1, ``None``)."""
-        from ...cache_folder import distrust
-
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -217,8 +245,6 @@ class BlockCache:
             self._total += self._trim()
 
     def _make(self, folder: str) -> None:
-        from ...cache_folder import make_folder
-
         if not os.path.isdir(folder):
             make_folder(self._folder)
             with contextlib.suppress(FileExistsError):
@@ -304,20 +330,22 @@ class BlockCache:
         self._lock, self._writing, self._total = threading.Lock(), 0, self._limit
 
 
-def _checked(fd: int, kept: int, seed: int, start: int, length: int) -> U8 | None:
-    """Read u8[length] from ``start`` on, in a file of ``kept`` bytes; ``None`` if the bytes do not match their
-    checksums."""
-    size, first, last = _length(kept), start // _PART, -(-(start + length) // _PART)
-    if start + length > size:
-        return None
-    # A file is part 0, sum 0, part 1, sum 1, ... so part k begins at k * _WITH_SUM. Whole parts are read, because a sum
-    # covers a whole part; one call puts parts and sums into separate arrays.
-    data, sums = np.empty(min(last * _PART, size) - first * _PART, np.uint8), np.empty(last - first, "<u8")
-    parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
-    buffers = [buffer for k, part in enumerate(parts) for buffer in (part, sums.data[k : k + 1])]
-    places = range(first * _WITH_SUM, last * _WITH_SUM, _BUFFERS // 2 * _WITH_SUM)
-    read = [os.preadv(fd, buffers[k * _BUFFERS : (k + 1) * _BUFFERS], place) for k, place in enumerate(places)]
-    found = [xxh3_64_intdigest(part, seed=seed + k) for k, part in enumerate(parts, first)]
-    if sum(read) != data.nbytes + sums.nbytes or found != sums.tolist():
-        return None
-    return data[start - first * _PART :][:length]
+def _read(fd: int, start: int, length: int) -> tuple[U8, npt.NDArray[np.uint64]]:
+    """Read u8[length] of a block from ``start`` on, and what follows each of its parts: checksums, except for a part
+    that is not read to its end. Raises :class:`OSError`, also if the file is too short."""
+    # A file is part 0, sum 0, part 1, sum 1, ... One call puts parts and sums into separate arrays.
+    first, last = start // _PART, -(-(start + length) // _PART)
+    data, sums = np.empty(length, np.uint8), np.empty(last - first, "<u8")
+    bytes_, words = data.data, sums.data.cast("B")
+    ends = [*range((first + 1) * _PART - start, length, _PART), length]
+    buffers = [
+        buffer
+        for k, (at, end) in enumerate(zip([0, *ends], ends, strict=False))
+        for buffer in (bytes_[at:end], words[k * _SUM : (k + 1) * _SUM])
+    ]
+    at, read = start + first * _SUM, 0
+    for k in range(0, len(buffers), _BUFFERS):
+        read += os.preadv(fd, buffers[k : k + _BUFFERS], at + read)
+    if read != data.nbytes + sums.nbytes:
+        raise OSError(errno.EIO, "the file is too short")
+    return data, sums
