@@ -47,10 +47,6 @@ class Dataset(ABC):
     transform: Compose
     form: SampleForm | None = None
     """Structure of a batch, if it is not ``[images, target]``."""
-    small_pixels: tuple[int, ...] | None = None
-    """(height, width) of images that user code makes in memory, if they are so small that torch's loader is as fast on
-    a CPU."""
-
     keeps_targets: bool = False
     """For user code: whether the targets of a batch stay a list, for a collate function."""
     makes_by_hand: bool = False

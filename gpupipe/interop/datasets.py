@@ -46,7 +46,7 @@ _CHOICES = (
 )
 
 
-def translate_dataset(ds: Any) -> Dataset:
+def translate_dataset(ds: Any, *, small: bool = True) -> Dataset:
     """Return a gpupipe dataset with the same samples, labels and transforms.
 
     Args:
@@ -54,6 +54,7 @@ def translate_dataset(ds: Any) -> Dataset:
             MNIST, FashionMNIST, KMNIST, EMNIST or USPS; torch's ``Subset`` of these or of gpupipe datasets, in any
             depth, and ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
             gpupipe dataset, which is returned as it is.
+        small: whether to translate a script's own dataset of small images in memory.
 
     Raises:
         TranslationError: the dataset is unknown, or has Python code that would not run; lists the alternatives.
@@ -62,11 +63,11 @@ def translate_dataset(ds: Any) -> Dataset:
         return ds
     try:
         # A known class comes first, because its files or arrays can be read without running the script's code.
-        return _native(ds)
+        return _native(ds, small)
     except TranslationError as e:
         is_table = exact_name(ds, "datasets.arrow_dataset") == "Dataset"
         try:
-            return record(rows_one_by_one(ds) if is_table else ds)
+            return record(rows_one_by_one(ds) if is_table else ds, small=small)
         except UnsupportedError as refused:
             # The first error names what is wrong with a known class. Only for an unknown one does recording say more.
             if is_table or _UNKNOWN not in str(e) or type(ds).__module__.startswith("torch."):  # which holds others
@@ -81,7 +82,7 @@ def translate_dataset(ds: Any) -> Dataset:
             )
 
 
-def _native(ds: Any) -> Dataset:
+def _native(ds: Any, small: bool) -> Dataset:
     """Translate a dataset from the files or arrays that its class is known to hold."""
     _check_replaced(ds)
     name = exact_name(ds, "torch.utils.data")
@@ -90,7 +91,7 @@ def _native(ds: Any) -> Dataset:
         if indices.dtype.kind == "i" and (indices < 0).any():
             why = f"its index {indices.min()} counts from the end, and only the inner dataset knows what that means"
             _refuse(ds, why, "negative-index")
-        return ours.Subset(translate_dataset(ds.dataset), indices)
+        return ours.Subset(translate_dataset(ds.dataset, small=small), indices)
     if name == "ConcatDataset":
         return _concatenated(ds)
     if exact_name(ds, "datasets.arrow_dataset") == "Dataset":

@@ -4,7 +4,7 @@ they are decoded, and an engine does the transforms."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..transforms.boxes import BatchBoxes
 from ..transforms.compose import Compose
 from ..types import ByHand
 from .chains import Chains, channels_of, decoded, size_of
+from .classes import exact_name
 from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
 from .seen import Seen
@@ -40,6 +41,7 @@ _LAST = Arranged("permute", (View(0),), (1, 2, 0))
 
 _SMALL = 32 * 32
 """Pixels of an image in memory that costs less to transform than to record."""
+_NO_TRANSFORMS = "gpupipe does not know what it reads, and it calls no transforms that an engine could do"
 
 
 class Recorded(FromTorch):
@@ -58,8 +60,7 @@ class Recorded(FromTorch):
     makes_by_hand = True
 
     def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains, size: tuple[int, int] | None):
-        media, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
-        self.small_pixels = media.shape[:2] if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL else None
+        _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         varies = any(output.size is None for output in found.pipeline.outputs)
         if varies and size is None and shape.images > 1 and len(found.pipeline.outputs) > 1:
@@ -205,11 +206,16 @@ class Recorded(FromTorch):
         return placed(rest, sample)
 
 
-def record(ds: Any) -> Recorded:
+def record(ds: Any, *, small: bool = True) -> Recorded:
     """Translate a script's dataset that holds its transforms.
+
+    Args:
+        small: whether to translate datasets of images in memory with at most :data:`_SMALL` pixels.
 
     Raises :class:`UnsupportedError` if it is not such a dataset.
     """
+    if exact_name(ds, "torch.utils.data") == "TensorDataset":
+        raise UnsupportedError(_NO_TRANSFORMS, "own-pixels")
     is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates over it even if it has __getitem__
     if is_stream or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
         raise UnsupportedError("it is a stream, whose samples cannot be ordered", "stream")
@@ -221,28 +227,38 @@ def record(ds: Any) -> Recorded:
         raise UnsupportedError("it has no samples", "empty")
     _, held, _ = standing(ds)
     chains = Chains(held)
+    check = None if small else _refuse_small
     with unread():
-        made = _recorded(ds, chains)
+        made = _recorded(ds, chains, check)
         if isinstance(made, UnsupportedError) and made.code == "unlike-samples" and held:
             # The code may choose among its transforms, so let them run and record what they call.
-            again = _recorded(ds, Chains([], are_marked=False))
+            again = _recorded(ds, Chains([], are_marked=False), check)
             made = made if isinstance(again, Exception) else again
     # Nothing was recorded, so any other reason would mislead.
     if isinstance(made, UnsupportedError) and not held and not chains.has_written:
-        raise UnsupportedError(
-            "gpupipe does not know what it reads, and it calls no transforms that an engine could do",
-            "own-pixels",
-        )
+        raise UnsupportedError(_NO_TRANSFORMS, "own-pixels")
     if isinstance(made, Exception):
         raise made
     return made
 
 
-def _recorded(ds: Any, chains: Chains) -> Recorded | Exception:
+def _refuse_small(first: Trial) -> None:
+    """Raise :class:`UnsupportedError` if the images are small and in memory."""
+    if slots := slots_of(first.sample):
+        media, *_ = _media(sources_of(slots)[0].image)
+        if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL:
+            height, width = media.shape[:2]
+            raise UnsupportedError(
+                f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU",
+                "small-images",
+            )
+
+
+def _recorded(ds: Any, chains: Chains, check: Callable[[Trial], None] | None) -> Recorded | Exception:
     """Return the dataset, or the reason against it. Raising would keep the images of the trials alive, and their files
     open."""
     try:
-        shape, example, size = tried(ds, chains)
+        shape, example, size = tried(ds, chains, check)
         return Recorded(ds, shape, example, chains, size)
     except (UnsupportedError, GpupipeError) as e:
         e.__context__ = None

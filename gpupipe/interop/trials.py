@@ -67,9 +67,14 @@ class Trial:
     arrays: bool
 
 
-def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None]:
+def tried(
+    ds: Any, chains: Chains, check: Callable[[Trial], None] | None = None
+) -> tuple[Shape, Trial, tuple[int, int] | None]:
     """Return the shape of the dataset's samples, one of them, and (height, width) of their images if it is common to
     all.
+
+    Args:
+        check: is called with the first trial, and may raise :class:`UnsupportedError` to save the others.
 
     Raises:
         UnsupportedError: no engine can make its samples.
@@ -90,14 +95,14 @@ def tried(ds: Any, chains: Chains) -> tuple[Shape, Trial, tuple[int, int] | None
             )
         if writes := sorted(calls_reached(ds) & _WRITES):
             raise UnsupportedError(f"reading a sample writes something ({', '.join(writes)})", "changes-itself")
-        return _on_copies(ds, copied, true, indices, chains)
+        return _on_copies(ds, copied, true, indices, chains, check)
     finally:
         for one in copies:
             one.close()
 
 
 def _on_copies(
-    ds: Any, copied: Copy, true: Any, indices: list[int], chains: Chains
+    ds: Any, copied: Copy, true: Any, indices: list[int], chains: Chains, check: Callable[[Trial], None] | None
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
     with Surroundings([ds, *copied.met], indices) as outside:
         other, held, _ = standing(copied.made) if chains.are_marked else (copied.made, [], [])
@@ -117,7 +122,7 @@ def _on_copies(
 
         try:
             # The transforms of the true copy run, and may remember their last results.
-            return _judged(ds, other, truly, release, indices, chains, (*states[:2], outside))
+            return _judged(ds, other, truly, release, indices, chains, (*states[:2], outside), check)
         finally:
             release()
 
@@ -130,13 +135,9 @@ def _judged(
     indices: list[int],
     chains: Chains,
     states: Sequence[State | Surroundings],
+    check: Callable[[Trial], None] | None,
 ) -> tuple[Shape, Trial, tuple[int, int] | None]:
-    trials = [_trials(other, indices[0], chains)]
-    if chains.is_empty and not trials[0][0].shape.slots:
-        raise UnsupportedError(_NO_IMAGE, "own-pixels")
-    first = trials[0][0]
-    if first.run.hint and not first.shape.slots:  # and the transform that was called instead may change itself
-        raise UnsupportedError(first.run.hint.text, first.run.hint.code)
+    trials = [_first(other, indices[0], chains, check)]
     after_one = State(other)  # includes what the first sample created
     # Every sample has seeds of its own, so code that branches by draws shows more of its branches.
     trials += [_trials(other, index, chains, attempts=(2 * n, 2 * n + 1)) for n, index in enumerate(indices[1:], 1)]
@@ -188,6 +189,19 @@ def _judged(
         _compare(truly, alike, compared, more)
     sizes = {size_of(source.image) for both in trials for one in both for source in one.run.sources}
     return shape, example, sizes.pop() if len(sizes) == 1 else None
+
+
+def _first(ds: Any, index: int, chains: Chains, check: Callable[[Trial], None] | None) -> list[Trial]:
+    """Read a sample that may already show that no engine can make the samples."""
+    trials = _trials(ds, index, chains)
+    first = trials[0]
+    if chains.is_empty and not first.shape.slots:
+        raise UnsupportedError(_NO_IMAGE, "own-pixels")
+    if first.run.hint and not first.shape.slots:  # and the transform that was called instead may change itself
+        raise UnsupportedError(first.run.hint.text, first.run.hint.code)
+    if check is not None:
+        check(first)
+    return trials
 
 
 def standing(ds: Any) -> tuple[Any, list[Any], list[tuple[Any, Any]]]:

@@ -29,6 +29,7 @@ from .bottleneck import Meter, Work
 from .resolve import device_of
 from .session import Session
 from .state import checked_integer, short_repr
+from .tensor_batches import TensorBatches
 from .torch_loader import Loader, Remembered
 
 _VERSION = 2
@@ -128,7 +129,8 @@ class PlainSession(Session):
 
     def _make(self, a: Arguments) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))
-        dataset, sampler, shuffle, generator = a.dataset, a.sampler, a.shuffle, a.generator
+        sampler, shuffle, generator = a.sampler, a.shuffle, a.generator
+        dataset, collate_fn = TensorBatches.of(a)
         if a.seed is not None:
             generator = torch.Generator()
             generator.manual_seed(a.seed)
@@ -156,7 +158,7 @@ class PlainSession(Session):
             sampler,
             a.batch_sampler,
             a.num_workers,
-            a.collate_fn,
+            collate_fn,
             a.pin_memory or self.device.type == "cuda",
             a.drop_last,
             a.timeout,

@@ -105,17 +105,15 @@ def resolve(a: Arguments) -> Resolved:
     if not ours and (keys := _keys(a)):
         raise NotNative([*keys, *reasons])
     try:
-        dataset = translate_dataset(a.dataset)
+        # Images in memory cost torch's loader little on a CPU.
+        small = a.engine_name != "auto" or device.type != "cpu" or bool(a.not_in_torch)
+        dataset = translate_dataset(a.dataset, small=small)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
     pipeline, more = _for_collate(a, dataset)
     reasons += more
     reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
     reasons += [] if ours else _asks_worker(a, dataset)
-    if dataset.small_pixels and a.engine_name == "auto" and device.type == "cpu" and not a.not_in_torch:
-        height, width = dataset.small_pixels
-        text = f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU"
-        reasons.append(Reason(about(type(a.dataset).__name__, text), "small-images"))
     if ours and reasons:
         raise ConfigError(
             f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {sentence(reasons)}"
@@ -169,7 +167,7 @@ def resolve(a: Arguments) -> Resolved:
     return resolved
 
 
-def _replaced_collate() -> str:
+def replaced_collate() -> str:
     """Return the name of a function of ``default_collate`` that the script has replaced; ``""`` if there is none."""
     if is_foreign("", torch_collate.default_collate):
         return "default_collate"
@@ -187,7 +185,7 @@ def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]
     the second ones, and so on.
     """
     if not a.collates:
-        if name := _replaced_collate():
+        if name := replaced_collate():
             return dataset.transform, [Reason(f"{name} is no longer torch's own", "replaced-function")]
         if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
             text = "its samples hold images before their transforms, which torch's default_collate rejects"
