@@ -73,6 +73,11 @@ def variables_reached(of: Any) -> Iterator[tuple[dict[str, Any], str]]:
                 yield function.__globals__, name
 
 
+def has_own_code(ds: Any) -> bool:
+    """Tell whether a dataset runs code of the script, or has a class of it."""
+    return next(own_classes(type(ds)), None) is not None or next(functions_reached(ds), None) is not None
+
+
 def transforms_outside(ds: Any) -> Iterator[Any]:
     """Iterate over transforms, and containers of them, that a dataset's code names as global variables or encloses, or
     that its classes hold."""

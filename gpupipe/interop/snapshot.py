@@ -20,7 +20,7 @@ from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
 from .code import is_installed
 from .marks import held, is_transform
-from .reach import GENERATORS, draws_globally, owner_of, transforms_outside
+from .reach import GENERATORS, draws_globally, has_own_code, owner_of, transforms_outside
 from .replaced import replaced
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
@@ -70,19 +70,29 @@ class Glance:
     """Values that a script may set between two batches: attributes of its dataset and of the transforms in it.
 
     Comparing takes some microseconds and skips lists of samples.
+
+    Args:
+        before: the last glance at the same dataset, which may save a part of the work.
     """
 
-    def __init__(self, dataset: Any):
+    def __init__(self, dataset: Any, before: Glance | None = None):
         self._parts: list[Any] = []
+        self._outside: list[Any] = []
         _attributes(dataset, 0, self._parts)
-        _attributes(list(transforms_outside(dataset)), 0, self._parts)
+        # Without code of the script, nothing outside is read, and only an attribute can bring such code.
+        same = before is not None and not before._has_code and not _differ(before._parts, self._parts)
+        self._has_code: bool = not same and has_own_code(dataset)
+        if self._has_code:
+            _attributes(list(transforms_outside(dataset)), 0, self._outside)
 
     def differs(self, other: Glance) -> bool:
-        if len(self._parts) != len(other._parts):
-            return True
-        return any(
-            a is not b and (type(a) not in _VALUES or a != b) for a, b in zip(self._parts, other._parts, strict=True)
-        )
+        return _differ(self._parts, other._parts) or _differ(self._outside, other._outside)
+
+
+def _differ(some: list[Any], others: list[Any]) -> bool:
+    if len(some) != len(others):
+        return True
+    return any(a is not b and (type(a) not in _VALUES or a != b) for a, b in zip(some, others, strict=True))
 
 
 def _attributes(value: Any, depth: int, found: list[Any]) -> None:

@@ -170,7 +170,7 @@ class NativeSession(Session):
         a = self.arguments
         if a.num_workers or isinstance(a.dataset, Dataset):
             return False
-        before, self._glance = self._glance, Glance(a.dataset)
+        before, self._glance = self._glance, Glance(a.dataset, self._glance)
         # The glance is cheap and nearly always enough; the snapshot tells whether a difference matters.
         if not before.differs(self._glance) or not self._seen.differs(a.dataset):
             return False

@@ -8,8 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
 from gpupipe import transforms as T
 from gpupipe.datasets import ImageFolder
+from gpupipe.interop import snapshot
 from gpupipe.interop.snapshot import Glance
 
 
@@ -43,3 +48,38 @@ def test_an_opened_file_is_no_change(photos: Path) -> None:
     assert not before.differs(Glance(dataset))
     dataset.transform = T.Compose([T.CenterCrop(8)])
     assert before.differs(Glance(dataset))
+
+
+OUTSIDE = T.Compose([T.CenterCrop(8)])
+"""A transform that code of a script reads."""
+
+
+class Own(Dataset[Any]):
+    def __getitem__(self, i: int) -> Any:
+        return OUTSIDE, i
+
+
+def crops(image: Any) -> Any:
+    return OUTSIDE, image
+
+
+def test_what_code_of_the_script_reads_is_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = Own()
+    first = Glance(dataset)
+    second = Glance(dataset, first)
+    assert not first.differs(second)
+    monkeypatch.setitem(globals(), "OUTSIDE", T.Compose([T.CenterCrop(9)]))
+    assert second.differs(Glance(dataset, second))
+
+
+def test_code_that_a_librarys_dataset_gets_later_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset: Any = TensorDataset(torch.zeros(3))
+    last = Glance(dataset, Glance(dataset))
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "transforms_outside", None)  # is not called
+        last = Glance(dataset, last)
+    dataset.transform = crops
+    last, before = Glance(dataset, last), last
+    assert before.differs(last) and not last.differs(Glance(dataset, last))
+    monkeypatch.setitem(globals(), "OUTSIDE", T.Compose([T.CenterCrop(9)]))
+    assert last.differs(Glance(dataset, last))
