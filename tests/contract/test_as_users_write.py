@@ -298,7 +298,7 @@ def test_one_warning_for_a_dataset_that_holds_loaders(numbered: Path) -> None:
 
 
 def test_a_mistake_of_gpupipe_stops_no_script(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(ds: Any) -> Any:
+    def fails(ds: Any, **options: Any) -> Any:
         raise AssertionError("unforeseen")
 
     monkeypatch.setattr("gpupipe.interop.datasets.record", fails)
