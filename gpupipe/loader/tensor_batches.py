@@ -39,9 +39,10 @@ class TensorBatches(Dataset[Any]):
         """Return the dataset and the collate function for torch's loader."""
         has_batches = a.batch_size is not None or a.batch_sampler is not None
         # A function of the script may look at the worker's dataset.
-        if a.collates or a.worker_init_fn is not None or not has_batches or not _is_known(a.dataset):
-            return a.dataset, a.collate_fn
-        return (a.dataset, a.collate_fn) if replaced_collate() else (cls(a.dataset), _collate)
+        has_functions = a.collates or a.worker_init_fn is not None or replaced_collate()
+        if has_batches and not has_functions and _is_known(a.dataset):
+            return cls(a.dataset), _collate
+        return a.dataset, a.collate_fn
 
     def __len__(self) -> int:
         return len(self._given)

@@ -81,7 +81,7 @@ class KeptImageReader(AheadReader[_Part]):
         taker = self._taker(len(plan), batch.ops_left())
         # Larger images would leave the processor's cache before they are used.
         pixels = int(batch.sizes().astype(np.int64).prod(axis=1).max(initial=1))
-        count = max(1, min(_TOGETHER, _PIXELS // max(pixels, 1)))
+        count = max(1, min(_TOGETHER, _PIXELS // pixels))
         parts = iter(lambda: list(islice(rows, count)), [])
         futures = [pool.submit(self._part, plan, parts, batch, taker) for _ in range(min(self.threads, len(plan)))]
         return Pending(plan, futures, owner=taker)

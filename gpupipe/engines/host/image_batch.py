@@ -83,8 +83,6 @@ class ImageBatch:
         self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
         self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
         self._tensors: list[Tensor | None] = [None] * len(tails)
-        self._rows: list[list[Tensor]] = [[] for _ in tails]
-        """Each image of :attr:`_tensors`."""
         self._allocating = threading.Lock()
 
     @property
@@ -156,15 +154,15 @@ class ImageBatch:
         rests: list[tuple[Tensor, list[Op]]] = []
         for image, row, view, steps in parts:
             end = self._ends[view]
-            found = None if end.at_once is None else steps.of(image, row)
-            if end.at_once is None or found is None:
+            if end.at_once is None or (found := steps.of(image, row)) is None:
                 self._put_one(image, row, view, steps)
                 continue
             numbers, size = found
             place = self._place(row, view, (image.shape[2], *size), torch.uint8)
-            work = calls.setdefault(end.at_once, ([], [], []))
-            for values, value in zip(work, (image, numbers, place), strict=True):
-                values.append(value)  # type: ignore[attr-defined]
+            images, numbers_of, places = calls.setdefault(end.at_once, ([], [], []))
+            images.append(image)
+            numbers_of.append(numbers)
+            places.append(place)
             if end.rest:
                 rests.append((place[None], _mine(end.rest, slice(row, row + 1))))
         for at_once, (images, numbers_of, places) in calls.items():
@@ -188,12 +186,12 @@ class ImageBatch:
             if piece.shape != shape:
                 raise different_sizes()
             return piece
-        if self._tensors[view] is None:
-            self._batch(view, shape, dtype)
-        place = self._rows[view][row]
-        if place.shape != shape:
+        batch = self._tensors[view]
+        if batch is None:
+            batch = self._batch(view, shape, dtype)
+        if batch.shape[1:] != shape:
             raise different_sizes()
-        return place
+        return batch[row]
 
     def _batch(self, view: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return [B, C, H, W], allocated for the first image."""
@@ -202,7 +200,6 @@ class ImageBatch:
             batch = self._tensors[view]
             if batch is None:
                 batch = self._empty((self._count, *shape), self._type(view, dtype))
-                self._rows[view] = list(batch.unbind())
                 self._tensors[view] = batch
             return batch
 
