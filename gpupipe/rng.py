@@ -8,6 +8,7 @@ version of numpy or torch.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import numpy as np
@@ -36,6 +37,7 @@ def mix64(x: U64) -> U64:
     return x
 
 
+@functools.lru_cache(1024)
 def key_of(name: str) -> int:
     """Return a 64-bit number for a name, equal in every process and every version of Python."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -138,6 +138,35 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     Raises:
         Undecodable: ``truncated``, ``damaged``.
     """
+    end = tail(image, read, size)
+    # Only decoding shows whether such a file is complete. Its errors are classified by guarded().
+    if end == "unchecked":
+        image.convert("RGB")
+    elif end == "suspect":
+        try:
+            image.convert("RGB")
+        except (MemoryError, Image.DecompressionBombError):
+            raise
+        except Exception as e:
+            # Reading failed, which is no reason to call the file truncated.
+            if isinstance(e, OSError) and e.errno is not None:
+                raise
+            raise Undecodable("truncated", str(e) or type(e).__name__) from None
+    if strict and image.format in ("JPEG", "MPO"):
+        refuse_damaged(read(size, 0))
+    return _header(image, end)
+
+
+def jpeg_header(image: Image.Image, encoded: bytes) -> Header | None:
+    """Return the properties of an image that other code has opened and not decoded; ``None`` if it is no JPEG, or only
+    decoding shows whether it is complete."""
+    if image.format != "JPEG" or min(image.size) < 1:
+        return None
+    end = tail(image, lambda n, at: encoded[at : at + n], len(encoded))
+    return None if end in ("suspect", "unchecked") else _header(image, end)
+
+
+def _header(image: Image.Image, end: str) -> Header:
     width, height = image.size
     kind = image.format or ""
     orientation = orientation_of(image)
@@ -159,22 +188,6 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
         notes = ["animated"] * (getattr(image, "n_frames", 1) > 1) + ["exif"] * ("exif" in image.info)
     elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
         notes = [TILES]
-    end = tail(image, read, size)
-    # Only decoding shows whether such a file is complete. Its errors are classified by guarded().
-    if end == "unchecked":
-        image.convert("RGB")
-    elif end == "suspect":
-        try:
-            image.convert("RGB")
-        except (MemoryError, Image.DecompressionBombError):
-            raise
-        except Exception as e:
-            # Reading failed, which is no reason to call the file truncated.
-            if isinstance(e, OSError) and e.errno is not None:
-                raise
-            raise Undecodable("truncated", str(e) or type(e).__name__) from None
-    if strict and kind in ("JPEG", "MPO"):
-        refuse_damaged(read(size, 0))
     coding = Coding(kind, image.mode, decoder, raw, (*notes, *([end] if end else [])))
     return Header(height, width, orientation, coding)
 

@@ -1,7 +1,8 @@
 """PIL images that user code opens and passes on without reading their pixels, so that another decoder can make them.
 
 ``Image.open(path).convert("RGB")`` reads a file's header and then decodes all of it. Within :func:`unread` it returns
-an image that is decoded only when its pixels are read. Until then :func:`encoded_of` returns the file.
+an image that is decoded only when its pixels are read. Until then :func:`encoded_of` returns the file. In the same way,
+``Image.fromarray(pixels)`` keeps the array, which :func:`pixels_of` returns.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageFile
+
+from .files import Place, read_at
+from .pillow import Header, jpeg_header
 
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
@@ -24,7 +28,10 @@ _NEW = 2.0
 """Age in seconds up to which a file may be a temporary one."""
 
 _here = threading.local()
+U8 = npt.NDArray[np.uint8]
+
 _really = Image.Image.convert
+_really_of = Image.fromarray
 
 
 class Undecoded(Image.Image):
@@ -60,9 +67,17 @@ class Undecoded(Image.Image):
 class _Unread(Undecoded):
     """The image of a file, in mode RGB or L."""
 
-    def __init__(self, encoded: str | bytes, size: tuple[int, int], mode: str, info: dict[Any, Any], kind: str | None):
+    def __init__(
+        self,
+        encoded: str | bytes,
+        size: tuple[int, int],
+        mode: str,
+        info: dict[Any, Any],
+        kind: str | None,
+        header: Header | None = None,
+    ):
         super().__init__(size, mode)
-        self.encoded, self.info, self.format = encoded, info, kind
+        self.encoded, self.info, self.format, self.header = encoded, info, kind, header
 
     def made(self) -> Image.Image:
         with Image.open(self.encoded if isinstance(self.encoded, str) else io.BytesIO(self.encoded)) as opened:
@@ -75,6 +90,51 @@ class _Unread(Undecoded):
         if self.decoded:
             return super().__reduce_ex__(protocol)
         return _Unread, (self.encoded, self.size, self.mode, self.info, self.format)
+
+
+class _OfArray(Image.Image):
+    """The image of an array uint8[H, W] or uint8[H, W, 3]. Becomes a plain image when its pixels are read.
+
+    Pillow copies the pixels of a color image when it makes the image. A gray image shares them with a contiguous array
+    until code writes to the image.
+    """
+
+    def __init__(self, pixels: U8):
+        super().__init__()
+        self._size, self._mode = pixels.shape[1::-1], "L" if pixels.ndim == 2 else "RGB"
+        self.pixels = pixels
+
+    def load(self) -> Any:
+        made = _really_of(self.pixels)
+        self._im, self.readonly = made.im, made.readonly
+        del self.pixels
+        self.__class__ = Image.Image  # type: ignore[assignment]
+        return self.load()
+
+    @property
+    def im(self) -> Any:
+        self.load()
+        return self._im
+
+    @im.setter
+    def im(self, im: Any) -> None:
+        self._im = im
+
+    def unchanged(self) -> _OfArray:
+        """Return an image with the same pixels also after the script writes to the array."""
+        return _OfArray(self.pixels if self.mode == "RGB" else self.pixels.copy())
+
+    def copy(self) -> Image.Image:
+        copied = self.unchanged()
+        copied.info = self.info.copy()
+        return copied
+
+    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
+        return self.copy() if mode == self.mode and not args and not kwargs else _really(self, mode, *args, **kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.load()
+        return self.__reduce_ex__(protocol)
 
 
 def _as_it_is(image: Image.Image) -> Image.Image:
@@ -96,10 +156,12 @@ def unchanged(image: Any) -> Any:
     """
     if not isinstance(image, Image.Image):
         return image
+    if isinstance(image, _OfArray):
+        return image.unchanged()
     if (file := sendable(image)) is not image:
         return file
     if isinstance(image, _Unread) and not image.decoded:
-        made: Image.Image = _Unread(image.encoded, image.size, image.mode, image.info, image.format)
+        made: Image.Image = _Unread(image.encoded, image.size, image.mode, image.info, image.format, image.header)
     else:
         image.load()  # WebP, AVIF and GIF have no pixels before
         made = image._new(image.im)
@@ -107,9 +169,16 @@ def unchanged(image: Any) -> Any:
     return made
 
 
-def may_differ(image: Any) -> bool:
-    """Return whether an image may have been written to since :func:`unchanged`."""
+def may_differ(image: Any, before: Any) -> bool:
+    """Return whether an image may have been written to since :func:`unchanged` returned ``before``."""
+    if isinstance(image, _OfArray):
+        return not np.array_equal(image.pixels, pixels_of(before))
     return isinstance(image, Image.Image) and image._im is not None and not image.readonly
+
+
+def pixels_of(image: Image.Image) -> U8:
+    """Return the pixels u8[H, W] or u8[H, W, C] of an image."""
+    return image.pixels if isinstance(image, _OfArray) else np.asarray(image)
 
 
 def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: Any) -> Image.Image:
@@ -122,28 +191,52 @@ def _convert(self: Image.Image, mode: str | None = None, *args: Any, **kwargs: A
 
 
 def _unread(opened: Image.Image, encoded: str | bytes, mode: str, kind: str | None) -> _Unread:
-    return _Unread(encoded, opened.size, mode, opened.info.copy(), kind)
+    header = None
+    if opened.format == "JPEG":
+        # Reads the file, which is open, and what Pillow has found in it, so that nothing has to do so again.
+        if isinstance(encoded, str):
+            encoded = read_at(opened.fp.fileno(), Place(os.fsencode(encoded)))  # type: ignore[attr-defined]
+        header = jpeg_header(opened, encoded)
+    return _Unread(encoded, opened.size, mode, opened.info.copy(), kind, header)
 
 
-@contextmanager
-def unread() -> Iterator[None]:
-    """Within this context, opening and converting to RGB or L does not decode the images of this thread.
+def _fromarray(obj: Any, mode: str | None = None) -> Image.Image:
+    is_plain = mode is None and type(obj) in (np.ndarray, np.memmap) and obj.dtype == np.uint8 and obj.size
+    if is_plain and getattr(_here, "opened", None) is not None:
+        if obj.ndim == 2 and obj.flags.c_contiguous:
+            return _OfArray(obj)
+        if obj.ndim == 2 or obj.shape[2:] == (3,):
+            return _OfArray(np.array(obj, order="C"))
+    return _really_of(obj, mode)
+
+
+class unread:
+    """Within this context, opening, converting to RGB or L, and ``fromarray()`` do not decode or copy the images of
+    this thread.
 
     At its end, the files of unreferenced images are closed, as Pillow closes them after decoding. Images that the
     script keeps stay open.
     """
-    if Image.Image.convert is _really:
-        Image.Image.convert = _convert  # type: ignore[method-assign]
-    outer, _here.opened = getattr(_here, "opened", None), []
-    try:
-        yield
-    finally:
-        kept, _here.opened = _here.opened, outer
+
+    def __enter__(self) -> None:
+        if Image.Image.convert is _really:
+            Image.Image.convert = _convert  # type: ignore[method-assign]
+        if Image.fromarray is _really_of:
+            Image.fromarray = _fromarray
+        self._outer, _here.opened = getattr(_here, "opened", None), []
+
+    def __exit__(self, *_: object) -> None:
+        kept, _here.opened = _here.opened, self._outer
         for image, file in kept:
             if image() is None:
                 file.close()
-            elif outer is not None:
-                outer.append((image, file))
+            elif self._outer is not None:
+                self._outer.append((image, file))
+
+
+def header_of(image: Any) -> Header | None:
+    """Return the properties of the file that :func:`encoded_of` returns, if they are known."""
+    return image.header if isinstance(image, _Unread) and not image.decoded else None
 
 
 def encoded_of(image: Image.Image) -> tuple[str | bytes, str] | None:

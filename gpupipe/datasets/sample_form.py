@@ -168,16 +168,22 @@ def tv_image() -> Any:
     return sys.modules["torchvision.tv_tensors"].Image
 
 
-def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of nested containers, in order."""
+def leaves(tree: Any) -> list[Any]:
+    """Return the leaves of nested containers, in order."""
+    found = list[Any]()
+    _collect(tree, found)
+    return found
+
+
+def _collect(tree: Any, found: list[Any]) -> None:
     if isinstance(tree, (list, tuple)):
         for part in tree:
-            yield from leaves(part)
+            _collect(part, found)
     elif type(tree) not in _LEAVES and isinstance(tree, Mapping):
         for part in tree.values():
-            yield from leaves(part)
+            _collect(part, found)
     else:
-        yield tree
+        found.append(tree)
 
 
 _LEAVES = (int, float, str, bool, type(None))

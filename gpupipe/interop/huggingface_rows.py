@@ -18,7 +18,7 @@ from ..signal_handlers import pass_on
 from .chains import Chains
 from .isolation import Isolated
 from .same_names import UnsupportedError
-from .shapes import rest_of, shape_of
+from .shapes import Structure, rest_of
 from .steps import SampleCall, running
 from .trials import standing
 
@@ -123,7 +123,7 @@ def _check_rows(rows: Any, held: list[Any]) -> None:
             seen.append((samples, drawn(), drawn() != before))
     (batch, state, draws), (singles, other, _) = seen
     for one, single in zip(batch, singles, strict=True):
-        alike = shape_of(one) == shape_of(single) and all(map(_equal, rest_of(one), rest_of(single)))
+        alike = Structure(one).shape == Structure(single).shape and all(map(_equal, rest_of(one), rest_of(single)))
         # If the code draws, a batch must take as many numbers as its rows do one by one.
         if not alike or (draws and state != other):
             raise UnsupportedError(

@@ -155,7 +155,7 @@ def cannot_follow(why: TranslationError) -> None:
 
 def _source(run: SampleCall, image: Any) -> Source:
     source = next((known for known in run.sources if known.given is image), None)
-    if source is None or may_differ(image):
+    if source is None or may_differ(image, source.image):
         if source is not None:
             source.given = None
         run.sources.append(source := Source(unchanged(image), image))

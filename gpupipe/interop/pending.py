@@ -127,6 +127,8 @@ def _as_it_is(image: Image.Image) -> Image.Image:
 
 # ---- tensors
 
+_CPU = torch.device("cpu")
+
 
 class PendingTensor(Tensor):
     """A tensor whose values are computed at their first use. Shape, data type and device are known before."""
@@ -136,8 +138,7 @@ class PendingTensor(Tensor):
     @staticmethod
     def __new__(cls, pending: Pending) -> PendingTensor:
         # The size of the wrapper means nothing, because every question goes through __torch_function__.
-        cpu = torch.device("cpu")
-        made: PendingTensor = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=pending.dtype, device=cpu)
+        made: PendingTensor = torch.Tensor._make_wrapper_subclass(cls, (0,), dtype=pending.dtype, device=_CPU)
         made.pending = pending
         return made
 

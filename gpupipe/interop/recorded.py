@@ -12,13 +12,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
-from ..codecs.decode import Media, decode
+from ..codecs.decode import Media, Peeked, decode
 from ..codecs.limits import Limits
-from ..codecs.unread import encoded_of, sendable, unread
+from ..codecs.unread import encoded_of, header_of, pixels_of, sendable, unread
 from ..datasets.sample_form import Arranged, Rest, View, leaves
 from ..datasets.user_code import FromTorch
 from ..errors import GpupipeError
-from ..reading.sample import Drawing, OwnNumbers, drawing
+from ..reading.sample import Drawing, Noticed, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
 from ..transforms.boxes import BatchBoxes
@@ -29,7 +29,7 @@ from .classes import exact_name
 from .pending import PendingImage, PendingTensor, settled
 from .same_names import UnsupportedError
 from .seen import Seen
-from .shapes import Shape, placed, read, shape_of, slots_of, sources_of
+from .shapes import Shape, Structure, placed, read
 from .steps import SampleCall, Step
 from .trials import Trial, standing, tried
 from .unread_arrays import UnreadArray, by_opencv
@@ -60,7 +60,7 @@ class Recorded(FromTorch):
     makes_by_hand = True
 
     def __init__(self, ds: Any, shape: Shape, example: Trial, chains: Chains, size: tuple[int, int] | None):
-        _, self._mode, upright = _media(sources_of(slots_of(example.sample))[0].image)
+        _, self._mode, upright = _media(example.structure.sources[0].image)
         found = shape.pipeline(chains, 1 if self._mode == "L" else 3)
         varies = any(output.size is None for output in found.pipeline.outputs)
         if varies and size is None and shape.images > 1 and len(found.pipeline.outputs) > 1:
@@ -74,11 +74,11 @@ class Recorded(FromTorch):
         self.form = form
         self.images_per_sample = shape.images
         self.results = tuple(shape.results) if shape.images > 1 else ()
-        self._shape, self._chains = shape, chains
+        self._shape, self._chains, self._frame = shape, chains, shape.frame(chains)
         self._draws = any(transform.draws for transform in found.pipeline)
         self.refresh()
         self.brings_boxes = found.pipeline.draws_by_boxes
-        self._example_boxes = _boxes_of(slots_of(example.sample))
+        self._example_boxes = _boxes_of(example.structure.steps)
         # Whether samples are read with unread arrays.
         self._arrays = example.arrays and bool(example.run.arrays)
         # Whether the script's own code chooses numbers, which come with every sample.
@@ -121,16 +121,16 @@ class Recorded(FromTorch):
         run = SampleCall(self._chains, at.seed, at.epoch, at.key)
         before = torch.initial_seed()
         try:
-            sample = read(self._standing, index, run, arrays=self._arrays, calls=self._chains.has_written)
+            sample, structure = read(self._standing, index, run, arrays=self._arrays, calls=self._chains.has_written)
             if self._seen.undo() or (self._draws and torch.initial_seed() != before):
                 raise _OnlyByHand
             self._seen.pass_on()
             # A tensor that the script has written to is not what an engine would get.
             if all(source.is_as_it_was for source in run.sources):
-                media = self._media_of(sample, run)
+                media = self._media_of(structure, run)
                 if media is not None:
-                    images, *numbers = media
-                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), *numbers
+                    images, noticed = media
+                    return images[0] if self.images_per_sample == 1 else images, self._target(sample), noticed
                 # The sample is complete, but not of the form that an engine makes.
                 if run.failure is None:
                     return self._by_hand(settled(sample))
@@ -163,32 +163,31 @@ class Recorded(FromTorch):
             target = target[1]
         return ByHand(sample, tuple(views[number] for number in sorted(views)), target)
 
-    def _media_of(self, sample: Any, run: SampleCall) -> tuple[Any, ...] | None:
-        """Return a list of what an engine gets for the images of a sample, and :class:`OwnNumbers` if the script's own
-        code says something about their ops; ``None`` if no engine can make the sample."""
+    def _media_of(self, structure: Structure, run: SampleCall) -> tuple[list[Media], Noticed] | None:
+        """Return what an engine gets for the images of a sample, and what the script's own code says about them;
+        ``None`` if no engine can make the sample."""
         if run.looks or run.failure is not None:
             return None
-        steps = slots_of(sample)
-        frame = shape_of(sample, steps).frame(self._chains)
-        if frame != self._shape.frame(self._chains) or any(step.run is not run for step in steps):
+        steps = structure.steps
+        if structure.shape.frame(self._chains) != self._frame or any(step.run is not run for step in steps):
             return None  # the script kept an image that it had transformed before
-        rows = self._shape.rows(steps, self._chains)
+        rows = self._shape.rows(steps, self._chains) if self._chains.has_written else []
         if rows is None or (self._made is not None and any(step.output()[0] != self._made for step in steps)):
             return None
         boxes = _boxes_of(steps)
         if self.brings_boxes and not _are_like(boxes, self._example_boxes):
             return None
-        found: list[Media] = []
-        for source in sources_of(steps):
+        found, peeked = list[Media](), list[Peeked | None]()
+        for source in structure.sources:
             media, mode, upright = _media(source.image)
             if mode != self._mode or (self._size is not None and size_of(source.image) != self._size):
                 return None
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
-        if not self._rows and boxes is None:
-            return (found,)
-        return found, OwnNumbers(np.array(rows) if self._rows else None, boxes)
+            header = None if self.limits.exif else header_of(source.image)
+            peeked.append(None if header is None else Peeked(header.height, header.width, header.coding))
+        return found, Noticed(np.array(rows) if self._rows else None, boxes, peeked)
 
     def open(self, media: Media, *, strict: bool = False) -> npt.NDArray[np.uint8] | Image.Image:
         opencv = self.limits.exif and isinstance(media, bytes)  # only images that OpenCV opens are turned upright here
@@ -244,8 +243,8 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
 
 def _refuse_small(first: Trial) -> None:
     """Raise :class:`UnsupportedError` if the images are small and in memory."""
-    if slots := slots_of(first.sample):
-        media, *_ = _media(sources_of(slots)[0].image)
+    if sources := first.structure.sources:
+        media, *_ = _media(sources[0].image)
         if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL:
             height, width = media.shape[:2]
             raise UnsupportedError(
@@ -321,7 +320,7 @@ def _media(image: Any) -> tuple[Media, str, bool]:
     if found is not None:
         encoded, mode = found
         return (os.path.abspath(encoded) if isinstance(encoded, str) else encoded), mode, False
-    pixels: npt.NDArray[np.uint8] = np.asarray(image)
+    pixels = pixels_of(image)
     if image.mode not in ("RGB", "L"):
         return pixels, image.mode, False
     return (pixels[:, :, None] if image.mode == "L" else _swapped(pixels) if swapped else pixels), image.mode, False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from .marks import is_transform
@@ -31,6 +32,9 @@ class Seen:
         self._before = [dict(one) for one, _ in self._copied]
         self._originals = [dict(other) for _, other in self._copied]
         self._parts = list(_parts(held))
+        # Views show what is in the parts at any time.
+        self._views = [view for part, _ in self._parts for view in _views(part)]
+        self._values = [*chain.from_iterable(self._views)]
 
     def undo(self) -> bool:
         """Return whether the code has changed a transform. Takes that back, because the code will do it again."""
@@ -64,7 +68,15 @@ class Seen:
         self.transforms_changed = earlier.transforms_changed or not same
 
     def _transforms_differ(self) -> bool:
+        # Usually nothing has changed, and this runs in C.
+        now = [*chain.from_iterable(self._views)]
+        if len(now) == len(self._values) and all(map(operator.is_, now, self._values)):
+            return False
         return not all(_same(part, was) for part, was in self._parts)
+
+
+def _views(part: Any) -> list[Iterable[Any]]:
+    return [part.keys(), part.values()] if isinstance(part, dict) else [part]
 
 
 def _same(now: Any, before: Any) -> bool:
@@ -73,9 +85,8 @@ def _same(now: Any, before: Any) -> bool:
         return False
     if isinstance(now, list):
         return all(map(operator.is_, now, before))
-    # Usually nothing has changed, and this runs in C.
     if all(map(operator.is_, now.values(), before.values())) and all(map(operator.is_, now, before)):
-        return True
+        return True  # runs in C
     return all(_is_equal(value, before.get(name, _MISSING)) for name, value in now.items())
 
 

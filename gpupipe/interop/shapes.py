@@ -46,6 +46,9 @@ _MOST_WASTE = 2
 applies all of them to every image."""
 
 
+_PENDING = (PendingTensor, PendingImage)
+
+
 @dataclass(frozen=True)
 class Shape:
     """Common structure of a dataset's samples.
@@ -119,6 +122,8 @@ class Shape:
     def frame(self, chains: Chains) -> Shape:
         """Return the shape without operations that the script's own code calls with numbers. Samples need not have them
         in common."""
+        if not chains.has_written:
+            return self
         slots = tuple((source, _frame(chains, places)) for source, places in self.slots)
         return replace(self, slots=slots, examples=())
 
@@ -134,7 +139,7 @@ class Shape:
         return None if any(row is None for row in rows) else rows  # type: ignore[return-value]
 
     def check(self, sample: Any) -> None:
-        """Raise :class:`UnsupportedError` if no engine can make such samples; see :func:`shape_of`."""
+        """Raise :class:`UnsupportedError` if no engine can make samples of this shape, such as ``sample``."""
         if self.images > _MOST_IMAGES:
             raise UnsupportedError(f"each of its samples consists of {self.images} images", "views")
         if self.images * len(self._results[0]) > _MOST_WASTE * len(self.slots):
@@ -145,7 +150,8 @@ class Shape:
             raise UnsupportedError(
                 "some of its images share their first transforms with some, but not all other images", "views"
             )
-        several = any(isinstance(pending, OneOf) for pending in _pendings(sample))
+        images = Structure(sample).images
+        several = any(isinstance(pending, OneOf) for image in images for pending in _pendings_of(image))
         if several and len(self.slots) > 1:
             raise UnsupportedError("more than one of its transforms makes several views", "views")
 
@@ -155,7 +161,7 @@ class Shape:
         Args:
             mixed: whether images are mixed with their targets, which only such batches are.
         """
-        steps = slots_of(sample)
+        steps = Structure(sample).steps
         pair = _is_pair(sample) and isinstance(_pending(sample[0]), Step)
         if pair and (mixed or type(sample[0]) is PendingTensor):
             return None
@@ -179,39 +185,70 @@ class Shape:
         return SampleForm(placed(place, sample))
 
 
-def shape_of(sample: Any, steps: list[Step] | None = None) -> Shape:
-    """Return the shape of a sample whose slots are ``steps``."""
-    steps = slots_of(sample) if steps is None else steps
-    sources = {id(source): number for number, source in enumerate(sources_of(steps))}
-    numbers = {id(step): number for number, step in enumerate(steps)}
+class Structure:
+    """Pending images of a sample.
 
-    def token(pending: Pending) -> Any:
+    Attributes:
+        images: the parts of the sample that are pending, in order.
+        steps: the different results of transforms that they stand for, in order.
+        tree: see :class:`Shape`.
+    """
+
+    def __init__(self, sample: Any):
+        self.images: list[Any] = []
+        self.steps: list[Step] = []
+        self._numbers: dict[int, int] = {}
+        self.tree = self._tokens(sample)
+
+    @property
+    def sources(self) -> list[Source]:
+        """The different images that the results are made of, in order."""
+        return list({id(step.source): step.source for step in self.steps}.values())
+
+    @property
+    def shape(self) -> Shape:
+        numbers = {id(source): number for number, source in enumerate(self.sources)}
+        slots = tuple([(numbers[id(step.source)], step.places) for step in self.steps])
+        return Shape(self.tree, slots, _shared(self.steps))
+
+    def _tokens(self, part: Any) -> Any:
+        """Return a tree as tuples, with ``"rest"`` in place of parts that contain no image."""
+        if type(part) in _NO_CONTAINERS:
+            return "rest"
+        if isinstance(part, _PENDING):
+            self.images.append(part)
+            return type(part).__name__, self._token(_pending(part))
+        if not isinstance(part, (list, tuple, Mapping)):
+            return "rest"
+        pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
+        tokens = [(key, self._tokens(value)) for key, value in pairs]
+        return "rest" if all(token == "rest" for _, token in tokens) else (type(part).__qualname__, tuple(tokens))
+
+    def _token(self, pending: Pending) -> Any:
         if isinstance(pending, Arranged):
-            return (pending.name, pending.arguments, *map(token, map(_original, pending.parts)))
+            return (pending.name, pending.arguments, *[self._token(_original(part)) for part in pending.parts])
         if isinstance(pending, OneOf):
-            return ("one of", numbers[id(pending.step)], pending.number)
-        return ("view", numbers[id(pending)])
+            return "one of", self._number(pending.step), pending.number
+        assert isinstance(pending, Step)
+        return "view", self._number(pending)
 
-    def leaf(part: Any) -> Any:
-        if isinstance(part, (PendingTensor, PendingImage)):
-            return type(part).__name__, token(_pending(part))
-        return "rest"
-
-    slots = tuple((sources[id(step.source)], step.places) for step in steps)
-    return Shape(_tokens(leaf, sample), slots, _shared(steps))
+    def _number(self, step: Step) -> int:
+        number = self._numbers.setdefault(id(step), len(self.steps))
+        if number == len(self.steps):
+            self.steps.append(step)
+        return number
 
 
-def common_shape(shapes: Sequence[Shape], samples: Sequence[Any], chains: Chains) -> Shape:
-    """Return the shape that has all operations of these shapes, which are equal without them."""
-    first = shapes[0]
-    chains_of = [places for shape in shapes for _, places in shape.slots]
-    # Without operations by the script's own code, the shapes are equal.
+def common_shape(structures: Sequence[Structure], chains: Chains) -> Shape:
+    """Return the shape that has all operations of several samples, whose shapes are equal without them."""
+    first = structures[0].shape
+    chains_of = [step.places for structure in structures for step in structure.steps]
     if not any(chains.chosen_at(place) is not None for places in chains_of for place in places):
         return first
     places = reduce(lambda one, other: _merged(chains, one, other), dict.fromkeys(chains_of))
     # With such operations, every image has one result, and all go through the same transforms.
     shape = replace(first, slots=tuple((source, places) for source, _ in first.slots))
-    rows = [row for sample in samples for row in shape.rows(slots_of(sample), chains) or ()]
+    rows = [row for structure in structures for row in shape.rows(structure.steps, chains) or ()]
     return replace(shape, examples=tuple(dict.fromkeys(rows)))
 
 
@@ -256,16 +293,15 @@ def _row(chains: Chains, places: Sequence[int], step: Step) -> tuple[float, ...]
     return None if left else tuple(row)
 
 
-def made_by_engines(sample: Any) -> Any:
-    """Return a sample in which only the results that an engine makes are pending. All others are computed now: masks,
-    for instance, which the script's own code flips with their image.
+def _made_by_engines(sample: Any, structure: Structure) -> tuple[Any, Structure]:
+    """Return a sample in which only the results that an engine makes are pending, and its structure. All others are
+    computed now: masks, for instance, which the script's own code flips with their image.
 
     An engine makes the results in the color of the first one in RGB, and those of one image if masks, boxes or
     keypoints were moved with it. If the script's own code calls operations, it makes one result of each image, all of
     them by the same transforms.
     """
-    steps = slots_of(sample)
-    left = [step for step in steps if not step.is_computed]
+    left = [step for step in structure.steps if not step.is_computed]
     modes = [mode_of(step.source) for step in left]
     wanted = "RGB" if "RGB" in modes else "L"
     left = [step for step, mode in zip(left, modes, strict=True) if mode == wanted]
@@ -284,12 +320,12 @@ def made_by_engines(sample: Any) -> Any:
             if [one.place for one in step.chain if not isinstance(one, WrittenStep)] == frame:
                 chosen.setdefault(id(step.source), step)
         left = list(chosen.values())
-    elif len(left) == len(steps):
-        return sample
+    elif len(left) == len(structure.steps):
+        return sample, structure
     keep = {id(step) for step in left}
 
     def leaf(part: Any) -> Any:
-        if not isinstance(part, (PendingTensor, PendingImage)):
+        if not isinstance(part, _PENDING):
             return part
         # Pixels that were read may have been written to, so such an image is finished.
         is_loaded = isinstance(part, PendingImage) and part.is_loaded
@@ -297,32 +333,14 @@ def made_by_engines(sample: Any) -> Any:
             return settled_part(part)
         return part
 
-    return kept(leaf, sample)
-
-
-def slots_of(sample: Any) -> list[Step]:
-    """Return the different results of transforms in a sample, in order."""
-    found: dict[int, Step] = {}
-    for pending in _pendings(sample):
-        step = _step_of(pending)
-        found.setdefault(id(step), step)
-    return list(found.values())
+    sample = kept(leaf, sample)
+    return sample, Structure(sample)
 
 
 def _step_of(pending: Pending) -> Step:
     step = pending.step if isinstance(pending, OneOf) else pending
     assert isinstance(step, Step)
     return step
-
-
-def sources_of(steps: list[Step]) -> list[Source]:
-    """Return the different images that the results are made of, in order."""
-    return list({id(step.source): step.source for step in steps}.values())
-
-
-def modes_of(sample: Any) -> frozenset[str]:
-    """Return the modes of the images that a sample is made of, as Pillow names them."""
-    return frozenset(map(mode_of, sources_of(slots_of(sample))))
 
 
 def mode_of(source: Source) -> str:
@@ -333,7 +351,7 @@ def mode_of(source: Source) -> str:
 
 def rest_of(sample: Any) -> list[Any]:
     """Return the parts of a sample other than its images, in order."""
-    return [part for part in leaves(sample) if not isinstance(part, (PendingTensor, PendingImage))]
+    return [part for part in leaves(sample) if not isinstance(part, _PENDING)]
 
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> int:
@@ -365,13 +383,6 @@ def _original(pending: Pending) -> Pending:
     return _original(pending.of) if isinstance(pending, Copied) else pending
 
 
-def _pendings(sample: Any) -> Iterator[Pending]:
-    """Iterate over results of transforms, also those within arrangements."""
-    for part in leaves(sample):
-        if isinstance(part, (PendingTensor, PendingImage)):
-            yield from _pendings_of(part)
-
-
 def _pendings_of(part: Any) -> Iterator[Pending]:
     """Iterate over the results of transforms in one part of a sample."""
 
@@ -385,8 +396,8 @@ def _pendings_of(part: Any) -> Iterator[Pending]:
     return inner(_pending(part))
 
 
-def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = True) -> Any:
-    """Return ``ds[index]`` with pending results of transforms.
+def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = True) -> tuple[Any, Structure]:
+    """Return ``ds[index]`` with pending results of transforms, and its structure.
 
     Args:
         arrays: use unread arrays of images, if all of them go to transforms and no other code reads them.
@@ -410,16 +421,16 @@ def read(ds: Any, index: int, run: SampleCall, *, arrays: bool, calls: bool = Tr
         if not is_whole:
             sample = ds[index]
         run.forget_given()
-    _refuse_outdated(run, sample)
+    structure = Structure(sample)
+    _refuse_outdated(run, structure.images)
     with unread():  # it keeps files open that the rest of the sample needs
-        return made_by_engines(sample)
+        return _made_by_engines(sample, structure)
 
 
-def _refuse_outdated(run: SampleCall, sample: Any) -> None:
+def _refuse_outdated(run: SampleCall, images: list[Any]) -> None:
     """Raise :class:`UnsupportedError` if code has written to a tensor after another one was made from it. Made later,
     the other one would be a copy with the change, or a view without it."""
-    parts = (part for part in leaves(sample) if isinstance(part, (PendingTensor, PendingImage)))
-    if run.made_late or any(object.__getattribute__(part, "pending").is_outdated for part in parts):
+    if run.made_late or any(object.__getattribute__(image, "pending").is_outdated for image in images):
         why = "it writes to a tensor of an image after it has made another one from it"
         run.hint = Reason(why, "looks-at-values")
         raise UnsupportedError(why, "looks-at-values")
@@ -428,13 +439,13 @@ def _refuse_outdated(run: SampleCall, sample: Any) -> None:
 # ---- containers
 
 
-_NO_CONTAINERS = (PendingTensor, PendingImage, int, float, str, bool, torch.Tensor)
+_NO_CONTAINERS = {int, float, str, bool, torch.Tensor}
 
 
 def _holds_images(part: Any) -> bool:
     if type(part) in _NO_CONTAINERS or not isinstance(part, (list, tuple, Mapping)):
         return False
-    return any(isinstance(leaf, (PendingTensor, PendingImage)) for leaf in leaves(part))
+    return any(isinstance(leaf, _PENDING) for leaf in leaves(part))
 
 
 def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple[Any, ...] = ()) -> Any:
@@ -446,14 +457,6 @@ def placed(change: Callable[[Any, tuple[Any, ...]], Any], part: Any, path: tuple
         made = {key: placed(change, value, (*path, key)) for key, value in part.items()}
         return with_values(part, made)
     return rebuilt(part, [placed(change, value, (*path, i)) for i, value in enumerate(part)])
-
-
-def _tokens(leaf: Callable[[Any], Any], part: Any) -> Any:
-    """Return a tree as tuples, without parts that contain no image."""
-    if not _holds_images(part):
-        return leaf(part)
-    pairs = part.items() if isinstance(part, Mapping) else enumerate(part)
-    return type(part).__qualname__, tuple((key, _tokens(leaf, value)) for key, value in pairs)
 
 
 def _is_pair(sample: Any) -> bool:

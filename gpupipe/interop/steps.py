@@ -8,8 +8,7 @@ plan, if code asks for them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
@@ -431,14 +430,17 @@ class Arranged(Pending):
 _here = threading.local()
 
 
-@contextmanager
-def running(run: SampleCall | None) -> Iterator[SampleCall | None]:
+class running:
     """Context in which the dataset's transforms return pending results in this thread; with ``None``, they do not."""
-    outer, _here.run = getattr(_here, "run", None), run
-    try:
-        yield run
-    finally:
-        _here.run = outer
+
+    def __init__(self, run: SampleCall | None):
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._outer, _here.run = getattr(_here, "run", None), self._run
+
+    def __exit__(self, *_: object) -> None:
+        _here.run = self._outer
 
 
 def current_call() -> SampleCall | None:

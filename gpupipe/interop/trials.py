@@ -31,7 +31,7 @@ from .marks import marked_dataset
 from .pending import PendingTensor, settled
 from .reach import RESETS, asks_for_types, calls_reached
 from .same_names import UnsupportedError
-from .shapes import Shape, common_shape, modes_of, read, rest_of, shape_of, slots_of, sources_of
+from .shapes import Shape, Structure, common_shape, mode_of, read, rest_of
 from .standing import Standing
 from .steps import SampleCall
 
@@ -55,16 +55,19 @@ class Trial:
 
     Attributes:
         sample: the sample with stand-ins.
-        shape: how its images are nested.
+        structure: the stand-ins in it.
         run: what happened in the call.
         arrays: whether the dataset's code may get unread arrays of images.
     """
 
     index: int
     sample: Any
-    shape: Shape
+    structure: Structure
     run: SampleCall
     arrays: bool
+
+    def __post_init__(self) -> None:
+        self.shape = self.structure.shape
 
 
 def tried(
@@ -227,8 +230,7 @@ def _trials(
             run = SampleCall(chains, attempt, 0, index, notice=_states)
             seed_all(attempt)
             try:
-                sample = read(ds, index, run, arrays=arrays)
-                shape = shape_of(sample)
+                sample, structure = read(ds, index, run, arrays=arrays)
             except Exception as e:
                 pass_on(e)
                 if run.hint:
@@ -236,7 +238,7 @@ def _trials(
                 raise UnsupportedError(f"sample {index} failed: {failure(e)}", "sample-fails") from None
             if run.failure is not None:
                 raise run.failure
-            made.append(Trial(index, sample, shape, run, arrays))
+            made.append(Trial(index, sample, structure, run, arrays))
     return made
 
 
@@ -260,7 +262,7 @@ def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
         raise UnsupportedError(
             f"it computes with images after a transform that it holds ({looks.most_common(1)[0][0]})", "looks-at-values"
         )
-    kinds = [(trial.shape.frame(chains), modes_of(trial.sample)) for trial in trials]
+    kinds = [(trial.shape.frame(chains), frozenset(map(mode_of, trial.structure.sources))) for trial in trials]
     unseen = (kind for kind, trial in zip(kinds, trials, strict=True) if not trial.run.looks)
     (kind, count), *_ = Counter(unseen).most_common()
     shape, modes = kind
@@ -282,7 +284,7 @@ def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
             f"the images of one sample have several modes: {', '.join(sorted(modes))}", "unlike-samples"
         )
     alike = [trial for trial, other in zip(trials, kinds, strict=True) if other == kind and not trial.run.looks]
-    shape = common_shape([trial.shape for trial in alike], [trial.sample for trial in alike], chains)
+    shape = common_shape([trial.structure for trial in alike], chains)
     shape.check(alike[0].sample)
     return shape, alike[0]
 
@@ -402,7 +404,7 @@ def _same(one: Trial, other: Trial) -> bool:
             return False
         parts = zip(leaves(settled(one.sample)), leaves(settled(other.sample)), strict=True)
         return all(type(a) is type(b) and _equal(a, b) for a, b in parts)
-    images = zip(sources_of(slots_of(one.sample)), sources_of(slots_of(other.sample)), strict=True)
+    images = zip(one.structure.sources, other.structure.sources, strict=True)
     if not all(np.array_equal(decoded(a.image), decoded(b.image)) for a, b in images):
         return False
     pairs = zip(rest_of(one.sample), rest_of(other.sample), strict=True)

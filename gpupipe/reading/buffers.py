@@ -31,7 +31,7 @@ def views_of_array(flat: U8, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
     """Return consecutive arrays u8[...] in an array u8[N]."""
     views, at = [], 0
     for shape in shapes:
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         views.append(flat[at : at + size].reshape(shape))
         at += size
     return views

@@ -6,13 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import default_collate
 
+from ..codecs.decode import Peeked
 from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, temporary, with_retries
 from ..datasets.dataset import Dataset
@@ -29,8 +30,7 @@ Fetch = Callable[[Callable[[int], Any], int], Any]
 log = logging.getLogger("gpupipe")
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Key of the random numbers for the sample that this thread reads; see :func:`gpupipe.rng.uniforms`."""
 
     seed: int
@@ -116,25 +116,27 @@ def fetcher(dataset: Dataset, plan: Plan, index: int) -> Callable[[int], Any]:
     return dataset.by_hand if index in plan.by_hand else dataset.fetch
 
 
-@dataclass(frozen=True, eq=False)
-class OwnNumbers:
-    """Numbers of the ops of one sample that a script's own code determines."""
+class Noticed(NamedTuple):
+    """What running a script's own code for one sample has shown."""
 
     chosen: npt.NDArray[np.float64] | None = None
-    """f64[images, K], the rows of the sample in :attr:`gpupipe.types.Plan.chosen`."""
+    """f64[images, K], the numbers that the code chose for ops: the rows of the sample in
+    :attr:`gpupipe.types.Plan.chosen`."""
     boxes: BatchBoxes | None = None
     """Boxes of its image, by which a transform draws."""
+    peeked: Sequence[Peeked | None] = ()
+    """Properties of its images, as far as they are known."""
 
 
-def with_own_numbers(plan: Plan, numbers: Sequence[OwnNumbers | None]) -> Plan:
+def with_own_numbers(plan: Plan, noticed: Sequence[Noticed | None]) -> Plan:
     """Return the plan with the numbers of its samples. A sample without numbers, which the script's own code made, gets
     those of another sample, and no boxes."""
-    chosen = [own.chosen for own in numbers if own is not None and own.chosen is not None]
+    chosen = [of.chosen for of in noticed if of is not None and of.chosen is not None]
     if chosen:
-        by_sample = np.stack([chosen[0] if own is None or own.chosen is None else own.chosen for own in numbers])
+        by_sample = np.stack([chosen[0] if of is None or of.chosen is None else of.chosen for of in noticed])
         # As in Plan: the first images of all samples, then the second ones.
         plan = replace(plan, chosen=by_sample.swapaxes(0, 1).reshape(-1, chosen[0].shape[1]))
-    boxes = {row: own.boxes for row, own in enumerate(numbers) if own is not None and own.boxes is not None}
+    boxes = {row: of.boxes for row, of in enumerate(noticed) if of is not None and of.boxes is not None}
     if boxes:
         some = next(iter(boxes.values()))
         rows = np.repeat([*boxes], [len(of.values) for of in boxes.values()])

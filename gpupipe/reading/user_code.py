@@ -25,7 +25,7 @@ from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
-from .sample import OwnNumbers, bad_sample, fetcher, fetching, targets_with, with_own_numbers
+from .sample import Noticed, bad_sample, fetcher, fetching, targets_with, with_own_numbers
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
@@ -64,7 +64,7 @@ class _Rows:
     """Images of each sample; ``None`` for samples made by user code."""
     targets: list[Any] = field(default_factory=list)
     by_hand: dict[int, ByHand] = field(default_factory=dict)
-    numbers: list[OwnNumbers | None] = field(default_factory=list)
+    noticed: list[Noticed | None] = field(default_factory=list)
 
     def add(self, taken: Sequence[Taken] | None, target: Any) -> None:
         self.taken.append(taken)
@@ -120,7 +120,7 @@ class Pack:
             view[...] = part
         resolved = None
         if plan.ops is None:
-            of_images = with_own_numbers(plan.of_images(images), rows.numbers)
+            of_images = with_own_numbers(plan.of_images(images), rows.noticed)
             resolved = resolve_plan(of_images, self.pipeline, sizes)
         by_pillow = len(seconds), sum(seconds)
         return Packed(blob, [p.shape for p in media], turns, target, resolved, [], by_pillow, rows.by_hand)
@@ -128,18 +128,19 @@ class Pack:
     def _add(self, fetched: Any, rows: _Rows, seconds: list[float]) -> None:
         if isinstance(fetched, ByHand):
             rows.by_hand[len(rows.targets)] = fetched
-            rows.numbers.append(None)
+            rows.noticed.append(None)
             rows.add(None, fetched.target)
             return
-        media, target, *numbers = fetched
-        rows.numbers += numbers or [None]
+        media, target, noticed = fetched if len(fetched) == 3 else (*fetched, None)
+        rows.noticed.append(noticed)
         several = media if self.dataset.images_per_sample > 1 else [media]
-        rows.add([self._taken(one, seconds) for one in several], target)
+        peeked = (noticed and noticed.peeked) or [None] * len(several)
+        rows.add([self._taken(*one, seconds) for one in zip(several, peeked, strict=True)], target)
 
-    def _taken(self, media: Media, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
+    def _taken(self, media: Media, peeked: Peeked | None, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:
         """Return (data to pass on, known properties). Adds the time spent decoding to ``seconds``."""
         dataset = self.dataset
-        seen = peek(media, dataset.limits)
+        seen = peeked or peek(media, dataset.limits)
         if isinstance(media, np.ndarray):
             return as_rgb(media), seen
         if not self.decodes(seen.coding):

@@ -147,7 +147,7 @@ def test_the_same_pixels_from_whatever_opens_them(A: Any, read: Any, tmp_path: P
             assert ("engine: dali" in repr(loader)) == (engine == "auto")
             for (images, numbers), (images_want, numbers_want) in zip(loader, want, strict=True):
                 assert torch.equal(images, images_want) and torch.equal(numbers, numbers_want)
-    media, number = translate_dataset(dataset).fetch(2)
+    media, number, *_ = translate_dataset(dataset).fetch(2)
     assert number == 2 and isinstance(media, bytes) == (read in NOT_DECODED)
 
 

@@ -133,7 +133,7 @@ def test_files_of_every_mode(kind: str, numbered: Path, tmp_path: Path) -> None:
         for ours, theirs in batches(dataset, "torch"):
             assert torch.equal(ours, theirs)
             assert ours.shape[1] == (1 if (kind, mode) == ("gray JPEG", "UNCHANGED") else 3)
-        media, _ = translate_dataset(dataset).fetch(1)
+        media, *_ = translate_dataset(dataset).fetch(1)
         assert isinstance(media, bytes) == (kind in ("gray JPEG", "turned"))
 
 

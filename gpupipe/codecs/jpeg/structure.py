@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 ODD = {
@@ -126,9 +127,9 @@ class _Walk:
 
     def segment(self, marker: int, body: bytes) -> None:
         if marker == 0xDB:
-            self._define_quantization(body)
+            self._define(self._quantization, _quantization_tables(body))
         elif marker == 0xC4:
-            self._define_huffman(body)
+            self._define(self._huffman, _huffman_tables(body))
         elif marker in (0xC0, 0xC2):
             self._frame(body)
             self.progressive = marker == 0xC2
@@ -138,29 +139,11 @@ class _Walk:
         else:
             self.note("process" if 0xC0 <= marker <= 0xDF else "markers")
 
-    def _define_quantization(self, body: bytes) -> None:
-        at = 0
-        while at < len(body):
-            precision, number = body[at] >> 4, body[at] & 15
-            # One byte for precision and number, and 64 values of one or two bytes.
-            at += 65 + 64 * precision
-            if precision > 1 or number > 3 or at > len(body):
-                self.note("tables")
-                return
-            self._quantization.add(number)
-
-    def _define_huffman(self, body: bytes) -> None:
-        at = 0
-        while at < len(body):
-            # After the table's byte come 16 numbers of codes, one for each length, and the symbols.
-            table, counts = body[at], body[at + 1 : at + 17]
-            symbols = body[at + 17 : at + 17 + sum(counts)]
-            at += 17 + sum(counts)
-            largest = 15 if table < 0x10 else 255  # of DC the symbols are numbers of bits
-            if table & 0xEC or at > len(body) or not _is_code(counts) or max(symbols, default=0) > largest:
-                self.note("tables")
-                return
-            self._huffman.add(table)
+    def _define(self, known: set[int], tables: frozenset[int] | None) -> None:
+        if tables is None:
+            self.note("tables")
+        else:
+            known |= tables
 
     def _frame(self, body: bytes) -> None:
         if self._components or len(body) < 6:
@@ -231,6 +214,37 @@ class _Walk:
 
 _NOTHING = 99
 """Instead of a number of bits: no scan had this coefficient."""
+
+
+# Most encoders use the tables of T.81, or a few of their own.
+@lru_cache(1024)
+def _quantization_tables(body: bytes) -> frozenset[int] | None:
+    """Return the numbers of the tables in a segment; ``None`` if one is damaged."""
+    at, found = 0, set[int]()
+    while at < len(body):
+        precision, number = body[at] >> 4, body[at] & 15
+        # One byte for precision and number, and 64 values of one or two bytes.
+        at += 65 + 64 * precision
+        if precision > 1 or number > 3 or at > len(body):
+            return None
+        found.add(number)
+    return frozenset(found)
+
+
+@lru_cache(1024)
+def _huffman_tables(body: bytes) -> frozenset[int] | None:
+    """Return class and number of the tables in a segment; ``None`` if one is damaged."""
+    at, found = 0, set[int]()
+    while at < len(body):
+        # After the table's byte come 16 numbers of codes, one for each length, and the symbols.
+        table, counts = body[at], body[at + 1 : at + 17]
+        symbols = body[at + 17 : at + 17 + sum(counts)]
+        at += 17 + sum(counts)
+        largest = 15 if table < 0x10 else 255  # of DC the symbols are numbers of bits
+        if table & 0xEC or at > len(body) or not _is_code(counts) or max(symbols, default=0) > largest:
+            return None
+        found.add(table)
+    return frozenset(found)
 
 
 def _is_code(counts: Iterable[int]) -> bool:

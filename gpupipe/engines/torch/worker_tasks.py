@@ -59,7 +59,7 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         by_hand: dict[int, ByHand] = {}
-        numbers: list[Any] = []
+        noticed: list[Any] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
         stage = USER_CODE if dataset.runs_user_code else DECODING
         batch.start()
@@ -73,7 +73,7 @@ class Decode:
                     bad.append(bad_sample(dataset, index, e))
                     continue
                 targets.append(taken.target)
-                numbers.append(None if isinstance(taken, ByHand) else taken.numbers)
+                noticed.append(None if isinstance(taken, ByHand) else taken.noticed)
                 if isinstance(taken, ByHand):
                     by_hand[row] = taken
                     images += [None] * dataset.images_per_sample
@@ -95,7 +95,7 @@ class Decode:
         # A row that user code made is black, in the size of another image, so that the batch can be stacked.
         images = [np.zeros((*size, 3), np.uint8) if image is None else image for image in images]
         sizes = np.array([size_of(image) for image in images], np.int32)
-        plan = resolve_plan(with_own_numbers(plan.of_images(count), numbers), self.pipeline, sizes)
+        plan = resolve_plan(with_own_numbers(plan.of_images(count), noticed), self.pipeline, sizes)
         assert plan.ops is not None
         head = head_and_tail(plan.ops)[0]
         numbered = enumerate(zip(images, plan.indices.tolist(), strict=True))
