@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageFile
+from xxhash import xxh3_128_digest
 
 from ..datasets.dataset import Dataset
 from .closed import NotClosed, outside
@@ -35,7 +36,7 @@ _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Libraries whose objects record things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
 _GLANCED = 1 << 10
-_COPIED = 1 << 24
+_COMPARED = 1 << 24
 """Size in bytes above which only an array's identity and shape are compared. Such arrays hold pixels, which are read
 every time anyway."""
 
@@ -206,16 +207,24 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
         # inference mode have none.
         return value, None if value.is_inference() else value._version, _content(value)
     if isinstance(value, np.ndarray):
-        return value, value.copy() if value.nbytes <= _COPIED else value.shape
+        if value.dtype.hasobject:
+            return value, value.copy() if value.nbytes <= _COMPARED else value.shape
+        return value, value.shape, value.dtype.str, _digest(value) if value.nbytes <= _COMPARED else None
     return None
 
 
+def _digest(array: np.ndarray[Any, Any]) -> bytes:
+    """Return a checksum of the values. Copies of them would cost their memory, and the time of its pages."""
+    # Arrays of dates have no buffer of their own.
+    return xxh3_128_digest(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
 def _content(tensor: torch.Tensor) -> Any:
-    """Return the bytes of a small tensor, or the shape of any other."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.nbytes > _COPIED or not tensor.numel():
+    """Return a checksum of a tensor that is not large, or the shape of any other."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.nbytes > _COMPARED or not tensor.numel():
         return tensor.shape
     is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if is_plain else tensor.shape
+    return _digest(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()) if is_plain else tensor.shape
 
 
 def _state_of(generator: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
@@ -15,7 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 from gpupipe import transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.interop import snapshot
-from gpupipe.interop.snapshot import Glance
+from gpupipe.interop.snapshot import Glance, Snapshot
 
 
 class Changing:
@@ -83,3 +84,41 @@ def test_code_that_a_librarys_dataset_gets_later_is_looked_at(monkeypatch: pytes
     assert before.differs(last) and not last.differs(Glance(dataset, last))
     monkeypatch.setitem(globals(), "OUTSIDE", T.Compose([T.CenterCrop(9)]))
     assert last.differs(Glance(dataset, last))
+
+
+ARRAYS: dict[str, Any] = {
+    "bytes": np.arange(24, dtype=np.uint8).reshape(4, 6),
+    "columns first": np.asfortranarray(np.arange(24.0).reshape(4, 6)),
+    "every other column": np.arange(24.0).reshape(4, 6)[:, ::2],
+    "a single value": np.array(3.5),
+    "no values": np.zeros((0, 3)),
+    "texts": np.array(["a", "bc"]),
+    "dates": np.array(["2026-01-02", "2026-01-03"], "M8[D]"),
+    "records": np.array([(1, 2.5), (2, 3.5)], [("n", int), ("x", float)]),
+    "objects": np.array([1, "b", None], object),
+    "NaN": np.array([np.nan, 1.0]),
+    "tensor": torch.arange(24.0).reshape(4, 6)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_a_value_in_an_array_that_changes_is_a_change(kind: str) -> None:
+    array = ARRAYS[kind].clone() if kind == "tensor" else ARRAYS[kind].copy(order="K")
+    dataset = SimpleNamespace(array=array)
+    before = Snapshot.of(dataset)
+    assert not before.differs(dataset)
+    values = array.numpy() if kind == "tensor" else array  # which the tensor's version does not show
+    if values.size:
+        values.reshape(-1)[-1:] = values.reshape(-1)[:1] if values.size > 1 else 4
+        if not values.flags.c_contiguous:
+            values[..., -1] = values[..., 0]
+        assert before.differs(dataset)
+
+
+def test_equal_bytes_of_another_form_are_a_change() -> None:
+    array: Any = np.arange(8, dtype=np.int32)
+    dataset = SimpleNamespace(array=array)
+    for attribute, value in (("shape", (2, 4)), ("dtype", np.dtype(np.uint32))):
+        before = Snapshot.of(dataset)
+        setattr(array, attribute, value)
+        assert before.differs(dataset)
