@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import PipelineError
-from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views
+from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views, Warp
 from ..transforms.ops.op import Array
 from .dtype import to_dtype
 from .picture import Picture, array, chw, hwc, planes, to_bytes
@@ -139,8 +139,8 @@ def apply_together(x: Tensor, ops: Sequence[Op], forms: Mapping[type[Op], Form] 
 
 def _at_once(op: Op) -> bool:
     """Return whether all images of a group go through the op in one call."""
-    if isinstance(op, Crop):
-        return bool((op.height == op.height[0]).all() and (op.width == op.width[0]).all())
+    if isinstance(op, (Crop, Warp)) and not bool((op.height == op.height[0]).all() and (op.width == op.width[0]).all()):
+        return False
     return is_arithmetic(op) or works_together(op)
 
 

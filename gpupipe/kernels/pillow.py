@@ -1,4 +1,5 @@
-"""Pillow's ``Image.transform`` in torch, for uint8 batches on a GPU, with equal positions, filters and truncation.
+"""Pillow's ``Image.transform`` in torch, for uint8 batches on a GPU or of small images, with equal positions, filters
+and truncation.
 
 Pillow computes in float64, and affine maps with the nearest pixel in fixed point of 16 bits. The outside of the image
 is filled; neighbors outside repeat the edge.

@@ -29,7 +29,7 @@ from .picture import Picture
 Form = Callable[[Picture, Any, int], Picture]
 BatchForm = Callable[[Tensor, Any], Tensor]
 RowMode = Literal["drawn", "each", "all"]
-Together = Literal["never", "pil", "always"]
+Together = Literal["never", "nearest", "pil", "always"]
 
 _Form = TypeVar("_Form", bound=Form)
 _BatchForm = TypeVar("_BatchForm", bound=BatchForm)
@@ -101,8 +101,8 @@ def batch_form(
             ``together`` for the CPU. ``"each"``: those that the mask selects, one by one on every device. ``"all"``:
             the whole batch, for ops that have no mask or need all images.
         together: whether ``function`` gives bit-identical results for several images and for one on the CPU:
-            ``"always"``, only if the op is of PIL images, or ``"never"``. If so, it gets as many small images as fit
-            into the cache.
+            ``"always"``, only if the op is of PIL images, only if it also takes the nearest pixels, or ``"never"``. If
+            so, it gets as many small images as fit into the cache.
     """
 
     def register(function: _BatchForm) -> _BatchForm:
@@ -159,7 +159,9 @@ def has_batch_form(op: Op) -> bool:
 def works_together(op: Op) -> bool:
     """Return whether the batch form gives bit-identical results for several images and for one on the CPU."""
     together = _TOGETHER.get(type(op), "never")
-    return together == "always" or (together == "pil" and getattr(op, "kind", None) == "pil")
+    if together in ("pil", "nearest") and getattr(op, "kind", None) == "pil":
+        return together == "pil" or getattr(op, "interpolation", None) == "nearest"
+    return together == "always"
 
 
 def group_size(values: int) -> int:

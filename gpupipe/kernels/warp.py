@@ -16,7 +16,7 @@ from .blur_noise import smooth
 from .device_random import on, uniform
 from .geometry import window
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
-from .registry import Form, batch_form, form
+from .registry import Form, batch_form, form, works_together
 
 
 @form(ops.Warp)
@@ -58,11 +58,16 @@ def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[i
 
 # ---- on batches
 
+_SEVERAL, _SMALL = 24, 48 * 48
+"""From so many images on, and up to so many pixels of each, torch takes less time on a CPU for the nearest pixels than
+Pillow (``benchmarks/small_loaders.py``)."""
 
-@batch_form(ops.Warp)
+
+@batch_form(ops.Warp, together="nearest")
 def warp_batch(x: Tensor, op: ops.Warp) -> Tensor:
-    if _as_image(x):
-        return _image_of(x, op, warp)
+    is_faster = works_together(op) and len(x) >= _SEVERAL and x[0, 0].numel() <= _SMALL
+    if _as_image(x) and not is_faster:
+        return _images_of(x, op, warp)
     size = int(op.height[0]), int(op.width[0])
     if (op.height != size[0]).any() or (op.width != size[1]).any():
         raise ValueError("a batch whose images come out in different sizes cannot be stacked")
@@ -77,7 +82,7 @@ def warp_batch(x: Tensor, op: ops.Warp) -> Tensor:
 @batch_form(ops.Perspective)
 def perspective_batch(x: Tensor, op: ops.Perspective) -> Tensor:
     if _as_image(x):
-        return _image_of(x, op, perspective)
+        return _images_of(x, op, perspective)
     if op.kind == "pil":
         return pillow.perspective(x, op.coefficients, op.interpolation, op.fill or (0.0,))
     return sample_grid(x, perspective_grid(op.coefficients, x), op.interpolation, op.fill)
@@ -86,7 +91,7 @@ def perspective_batch(x: Tensor, op: ops.Perspective) -> Tensor:
 @batch_form(ops.Elastic)
 def elastic_batch(x: Tensor, op: ops.Elastic) -> Tensor:
     if _as_image(x):
-        return _image_of(x, op, elastic)
+        return _images_of(x, op, elastic)
     return displace(x, displacements(op.seed, op, x), op)
 
 
@@ -95,9 +100,10 @@ def _as_image(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype != torch.bfloat16
 
 
-def _image_of(x: Tensor, op: Any, one: Form) -> Tensor:
-    """Map [1, C, H, W] to [1, C, H', W']."""
-    return chw(np.array(array(one(hwc(x[0]), op, 0))))[None]
+def _images_of(x: Tensor, op: Any, one: Form) -> Tensor:
+    """Map [n, C, H, W] to [n, C, H', W'], image by image."""
+    made = [array(one(hwc(image), op, i)) for i, image in enumerate(x)]
+    return torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2)
 
 
 # ---- torchvision's grids, for several images at once

@@ -50,6 +50,32 @@ def test_every_case_is_the_same_together_as_one_by_one(case: str) -> None:
         assert one.dtype == wanted.dtype and torch.equal(one, wanted)
 
 
+WARPS: dict[str, Any] = {
+    "rotation": T.RandomRotation(15),
+    "any angle": T.RandomRotation(180, fill=7),
+    "quarter turns": T.RandomRotation((90, 90)),
+    "none": T.RandomRotation((0, 0)),
+    "affine": T.RandomAffine(10, translate=(0.2, 0.1), scale=(0.7, 1.4), shear=(-9, 9, -5, 5)),
+    "scale": T.RandomAffine(0, scale=(0.3, 3)),
+    "shifts": T.RandomAffine(0, translate=(0.5, 0.5), fill=9),
+    "some": T.RandomApply([T.RandomRotation(15)], p=0.9),
+    "bilinear": T.RandomRotation(15, interpolation="bilinear"),
+    "larger": T.RandomRotation((45, 45), expand=True),
+}
+
+
+@pytest.mark.parametrize("warp", WARPS)
+@pytest.mark.parametrize("size", [(32, 32, 3), (28, 28, 1), (17, 40, 3), (5, 3, 3), (60, 60, 3)])
+@pytest.mark.parametrize("count", [3, 40])
+def test_warps_of_several_images_are_those_of_each(warp: str, size: tuple[int, int, int], count: int) -> None:
+    images = RNG.integers(0, 256, (count, *size), np.uint8)
+    keys, sizes = np.arange(count, dtype=np.uint64), np.tile(np.array(size[:2], np.int32), (count, 1))
+    ops = T.Compose([WARPS[warp]]).resolve(0, 0, keys, sizes)[0]
+    want = [np.asarray(apply_sample(image, ops, i)) for i, image in enumerate(images)]
+    got = apply_together(torch.from_numpy(images.copy()).permute(0, 3, 1, 2), ops)
+    assert np.array_equal(got.permute(0, 2, 3, 1), np.stack(want).reshape(count, *want[0].shape[:2], -1))  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("planes", [False, True])
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
 @pytest.mark.parametrize("reach", [0, 5, 100])
