@@ -81,7 +81,9 @@ _OF: dict[str, tuple[str, ...]] = {
     "SVHN": ("ToTensor", "ToTensor, Normalize", "crop, flip", "RandomRotation"),
     "STL10": ("ToTensor, Normalize", "crop, flip", "RandomResizedCrop", "ColorJitter"),
     "TensorDataset": ("-",),
-    "own Dataset of arrays": ("ToTensor, Normalize", "crop, flip", "RandomRotation"),
+    "own Dataset of arrays": (
+        "ToTensor, Normalize", "crop, flip", "RandomRotation", "ColorJitter", "AutoAugment", "Resize(224)",
+    ),
     "ImageFolder of 32 x 32": ("ToTensor", "ToTensor, Normalize", "crop, flip", "ColorJitter", "AutoAugment"),
     "ImageFolder of 96 x 96": ("ToTensor, Normalize", "Resize(64)", "RandomResizedCrop"),
 }  # fmt: skip

@@ -3,8 +3,10 @@ they are decoded, and an engine does the transforms."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ..errors import GpupipeError
 from ..reading.sample import Drawing, Noticed, drawing
 from ..reasons import failure
 from ..signal_handlers import pass_on
+from ..transforms import ops
 from ..transforms.boxes import BatchBoxes
 from ..transforms.compose import Compose
 from ..types import ByHand
@@ -39,8 +42,10 @@ _LAST = Arranged("permute", (View(0),), (1, 2, 0))
 """Key of a sample that is read without a plan."""
 
 
-_SMALL = 32 * 32
-"""Pixels of an image in memory that costs less to transform than to record."""
+_SMALL, _STILL_SMALL = 32 * 32, 64 * 64
+"""Most pixels of an image in memory, and of what quick transforms make of it, that torch makes as fast as an engine."""
+_QUICK = (ops.Crop, ops.Flip, ops.Resize, ops.Warp, ops.ToDtype, ops.Normalize, ops.Erase)
+"""Ops for which this is so."""
 _NO_TRANSFORMS = "gpupipe does not know what it reads, and it calls no transforms that an engine could do"
 
 
@@ -209,7 +214,7 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
     """Translate a script's dataset that holds its transforms.
 
     Args:
-        small: whether to translate datasets of images in memory with at most :data:`_SMALL` pixels.
+        small: whether to translate datasets of small images in memory with quick transforms; see :data:`_SMALL`.
 
     Raises :class:`UnsupportedError` if it is not such a dataset.
     """
@@ -226,12 +231,11 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
         raise UnsupportedError("it has no samples", "empty")
     _, held, _ = standing(ds)
     chains = Chains(held)
-    check = None if small else _refuse_small
     with unread():
-        made = _recorded(ds, chains, check)
+        made = _recorded(ds, chains, small)
         if isinstance(made, UnsupportedError) and made.code == "unlike-samples" and held:
             # The code may choose among its transforms, so let them run and record what they call.
-            again = _recorded(ds, Chains([], are_marked=False), check)
+            again = _recorded(ds, Chains([], are_marked=False), small)
             made = made if isinstance(again, Exception) else again
     # Nothing was recorded, so any other reason would mislead.
     if isinstance(made, UnsupportedError) and not held and not chains.has_written:
@@ -241,21 +245,29 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
     return made
 
 
-def _refuse_small(first: Trial) -> None:
-    """Raise :class:`UnsupportedError` if the images are small and in memory."""
-    if sources := first.structure.sources:
-        media, *_ = _media(sources[0].image)
-        if isinstance(media, np.ndarray) and media[..., 0].size <= _SMALL:
-            height, width = media.shape[:2]
-            raise UnsupportedError(
-                f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU",
-                "small-images",
-            )
+def _refuse_small(chains: Chains, first: Trial) -> None:
+    """Raise :class:`UnsupportedError` if the images are small and in memory, and their transforms are quick."""
+    sizes = list[tuple[int, int]]()
+    for step in first.structure.steps:
+        media, *_ = _media(step.source.image)
+        if not isinstance(media, np.ndarray) or media[..., 0].size > _SMALL:
+            return
+        sizes.append(media.shape[:2])
+        quick = all(isinstance(op, _QUICK) for op in chains.translated(step.places).pipeline.skeleton)
+        if not quick or math.prod(step.output()[0][-2:]) > _STILL_SMALL:
+            return
+    if sizes:
+        height, width = sizes[0]
+        raise UnsupportedError(
+            f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU",
+            "small-images",
+        )
 
 
-def _recorded(ds: Any, chains: Chains, check: Callable[[Trial], None] | None) -> Recorded | Exception:
+def _recorded(ds: Any, chains: Chains, small: bool) -> Recorded | Exception:
     """Return the dataset, or the reason against it. Raising would keep the images of the trials alive, and their files
     open."""
+    check = None if small else partial(_refuse_small, chains)
     try:
         shape, example, size = tried(ds, chains, check)
         return Recorded(ds, shape, example, chains, size)

@@ -216,7 +216,7 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
 def _digest(array: np.ndarray[Any, Any]) -> bytes:
     """Return a checksum of the values. Copies of them would cost their memory, and the time of its pages."""
     # Arrays of dates have no buffer of their own.
-    return xxh3_128_digest(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return xxh3_128_digest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _content(tensor: torch.Tensor) -> Any:

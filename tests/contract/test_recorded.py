@@ -396,9 +396,9 @@ def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered:
 class Tiny(data.Dataset[Any]):
     """A script's own, with its images in one array."""
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, *before: Any):
         self.images = np.random.default_rng(0).integers(0, 256, (12, size, size, 3), np.uint8)
-        self.transform = tvt.Compose([tvt.RandomCrop(8), tvt.ToTensor()])
+        self.transform = tvt.Compose([*before, tvt.RandomCrop(8), tvt.ToTensor()])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -417,3 +417,20 @@ def test_torchs_loader_takes_small_images_in_memory(size: int, options: dict[str
     assert ["#small-images" in text for text in told] == ([True] if taken == "torch" else [])
     with DataLoader(Tiny(size), 4, device="cpu", engine="dali") as loader:
         assert loader.engine == "dali"
+
+
+@pytest.mark.parametrize(("before", "taken"), [
+    ([tvt.RandomRotation(9), tvt.RandomHorizontalFlip()], "torch"), ([tvt.ColorJitter(0.2)], "dali"),
+    ([tvt.RandomApply([tvt.GaussianBlur(3)])], "dali"), ([tvt.Resize(64), tvt.CenterCrop(64)], "torch"),
+])  # fmt: skip
+def test_but_none_whose_transforms_take_their_time(before: list[Any], taken: str) -> None:
+    with warned(), DataLoader(Tiny(32, *before), 4, device="cpu") as loader:
+        assert isinstance(loader._session, NativeSession) == (taken == "dali")
+        assert len(list(loader)) == 3
+
+
+def test_nor_if_they_make_large_images() -> None:
+    dataset = Tiny(32)
+    dataset.transform = tvt.Compose([tvt.Resize(65), tvt.ToTensor()])
+    with DataLoader(dataset, 4, device="cpu") as loader:
+        assert isinstance(loader._session, NativeSession) and len(list(loader)) == 3

@@ -237,3 +237,18 @@ def test_what_a_reader_passes_on(path: Path) -> None:
     media, target, noticed = translate_dataset(Photos()).fetch(3)
     expected = peek(path.read_bytes())
     assert media == path.read_bytes() and target == 3 and list(noticed.peeked) == [expected]
+
+
+def test_dalis_graph_only_decodes_what_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpupipe.engines.dali.runner import Runner
+
+    def dataset() -> Any:
+        made = Written(gray=False, views=1)
+        made.transform = tvt.Compose([tvt.ToTensor(), tvt.Normalize(0.5, 0.5)])
+        return made
+
+    want = list(data.DataLoader(dataset(), batch_size=4))
+    monkeypatch.setattr(Runner, "_begin", None)
+    with DataLoader(dataset(), batch_size=4, engine="dali", device="cpu") as loader:
+        for ours, theirs in zip(loader, want, strict=True):
+            assert all(map(torch.allclose, ours, theirs))

@@ -211,6 +211,9 @@ class GraphThenThreads(Executor):
     def __init__(self, setup: Setup, end: GraphEnd):
         super().__init__(setup, end)
         self._threads = ImageThreads(setup.threads, keep=2 * len(setup.pipeline.outputs))
+        window = window_of(setup.pipeline.skeleton) is not None
+        # Images that come as pixels are cut to the window already.
+        self._only_decodes = end.shared == window and not any(end.branches)
 
     def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
         s = self.setup
@@ -226,7 +229,10 @@ class GraphThenThreads(Executor):
             Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
             for rows in rows_of_pieces(ready, count, self.setup.threads)
         )
-        runner.add(pieces)
+        for piece in pieces:
+            if self._only_decodes and ready.pixels is not None and all(map(len, ready.pixels[piece.rows])):
+                piece.made = (ready.pixels[piece.rows],), None
+        runner.add([piece for piece in pieces if piece.made is None])
         # This waits for nothing: the threads iterate over the images.
         images, (rest,) = _images(runner, self.setup, ready, pieces), self.end.rest(self.ops(ready.plan))
         if self.setup.cuda:  # send bytes without reordering; the device runs ops that are cheaper on a batch
