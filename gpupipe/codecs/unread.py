@@ -211,8 +211,8 @@ def _fromarray(obj: Any, mode: str | None = None) -> Image.Image:
 
 
 class unread:
-    """Within this context, opening, converting to RGB or L, and ``fromarray()`` do not decode or copy the images of
-    this thread.
+    """Within this context, images that this thread opens, converts to RGB or L, or makes with ``fromarray()`` stay
+    undecoded.
 
     At its end, the files of unreferenced images are closed, as Pillow closes them after decoding. Images that the
     script keeps stay open.

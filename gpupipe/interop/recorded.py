@@ -190,7 +190,8 @@ class Recorded(FromTorch):
             if upright != self.limits.exif and not isinstance(media, np.ndarray):
                 media = _pixels(media, upright)  # the script opened it differently from the samples before
             found.append(self._read(media) if isinstance(media, str) else media)
-            header = None if self.limits.exif else header_of(source.image)
+            image = source.image.made.image if isinstance(source.image, UnreadArray) else source.image
+            header = header_of(image) if isinstance(media, bytes) and not self.limits.exif else None
             peeked.append(None if header is None else Peeked(header.height, header.width, header.coding))
         return found, Noticed(np.array(rows) if self._rows else None, boxes, peeked)
 
