@@ -16,7 +16,7 @@ from .blur_noise import smooth
 from .device_random import on, uniform
 from .geometry import window
 from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
-from .registry import Form, batch_form, form, works_together
+from .registry import Form, batch_form, different_sizes, form, works_together
 
 
 @form(ops.Warp)
@@ -65,12 +65,12 @@ Pillow (``benchmarks/small_loaders.py``)."""
 
 @batch_form(ops.Warp, together="nearest")
 def warp_batch(x: Tensor, op: ops.Warp) -> Tensor:
+    size = int(op.height[0]), int(op.width[0])
+    if (op.height != size[0]).any() or (op.width != size[1]).any():
+        raise different_sizes()
     is_faster = works_together(op) and len(x) >= _SEVERAL and x[0, 0].numel() <= _SMALL
     if _as_image(x) and not is_faster:
         return _images_of(x, op, warp)
-    size = int(op.height[0]), int(op.width[0])
-    if (op.height != size[0]).any() or (op.width != size[1]).any():
-        raise ValueError("a batch whose images come out in different sizes cannot be stacked")
     if op.kind == "pil":  # quarter turns have exact matrices
         return pillow.affine(x, op.matrix, size, op.interpolation, op.fill or (0.0,))
     out = sample_grid(x, affine_grid(op.matrix, size, x), op.interpolation, op.fill)
