@@ -67,7 +67,7 @@ print(cpu() - began)
 def _fresh(code: str, checkout: Path, caches: str, *arguments: str) -> Any:
     """Return the output of a fresh process, with byte code and indexes in ``caches``."""
     own = {
-        "PYTHONPATH": str(checkout),
+        "PYTHONPATH": os.pathsep.join([str(checkout), str(ROOT / "tests")]),  # for torchvision_ops
         "PYTHONPYCACHEPREFIX": f"{caches}/bytecode",
         "GPUPIPE_CACHE": f"{caches}/indexes",
     }
