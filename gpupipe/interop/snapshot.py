@@ -209,7 +209,7 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             return value, value.copy() if value.nbytes <= _COMPARED else value.shape
-        return value, value.shape, value.dtype.str, _digest(value) if value.nbytes <= _COMPARED else None
+        return value, value.shape, str(value.dtype), _digest(value) if value.nbytes <= _COMPARED else None
     return None
 
 

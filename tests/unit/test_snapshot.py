@@ -118,7 +118,9 @@ def test_a_value_in_an_array_that_changes_is_a_change(kind: str) -> None:
 def test_equal_bytes_of_another_form_are_a_change() -> None:
     array: Any = np.arange(8, dtype=np.int32)
     dataset = SimpleNamespace(array=array)
-    for attribute, value in (("shape", (2, 4)), ("dtype", np.dtype(np.uint32))):
+    names = [np.dtype([(name, np.uint32)]) for name in "ab"]
+    changes = [("shape", (2, 4)), ("dtype", np.dtype(np.uint32)), *(("dtype", dtype) for dtype in names)]
+    for attribute, value in changes:
         before = Snapshot.of(dataset)
         setattr(array, attribute, value)
         assert before.differs(dataset)
