@@ -21,6 +21,8 @@ from PIL import Image, ImageFile
 from .files import Place, read_at
 from .pillow import Header, jpeg_header
 
+U8 = npt.NDArray[np.uint8]
+
 _FROM = {"RGB": None, "L": ("1", "L", "LA", "RGB", "RGBA")}
 """Modes that another decoder converts equally: to RGB, any mode; to L, the modes whose color version has equal gray."""
 
@@ -28,8 +30,6 @@ _NEW = 2.0
 """Age in seconds up to which a file may be a temporary one."""
 
 _here = threading.local()
-U8 = npt.NDArray[np.uint8]
-
 _really = Image.Image.convert
 _really_of = Image.fromarray
 

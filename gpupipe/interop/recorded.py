@@ -43,7 +43,8 @@ _LAST = Arranged("permute", (View(0),), (1, 2, 0))
 
 
 _SMALL, _STILL_SMALL = 32 * 32, 64 * 64
-"""Most pixels of an image in memory, and of what quick transforms make of it, that torch makes as fast as an engine."""
+"""Pixels of the largest images in memory, and of the largest results of quick transforms, for which torch's loader is
+about as fast as an engine."""
 _QUICK = (ops.Crop, ops.Flip, ops.Resize, ops.Warp, ops.ToDtype, ops.Normalize, ops.Erase)
 """Ops for which this is so."""
 _NO_TRANSFORMS = "gpupipe does not know what it reads, and it calls no transforms that an engine could do"
@@ -71,7 +72,7 @@ class Recorded(FromTorch):
         if varies and size is None and shape.images > 1 and len(found.pipeline.outputs) > 1:
             # An engine makes all results of every image, also those that no sample has.
             raise UnsupportedError("its images differ in size, and not all go through the same transforms", "views")
-        form = shape.form(example.sample, mixed=bool(found.pipeline.mixing))
+        form = shape.form(example.sample, example.structure.steps, mixed=bool(found.pipeline.mixing))
         images = [] if form is None else [leaf for leaf in leaves(form.tree) if not isinstance(leaf, Rest)]
         # Samples [H, W, C] need no copy if the batch has channels last in memory.
         pipeline = Compose([found.pipeline], memory_format="channels_last") if images == [_LAST] else found.pipeline
@@ -248,21 +249,21 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
 
 def _refuse_small(chains: Chains, first: Trial) -> None:
     """Raise :class:`UnsupportedError` if the images are small and in memory, and their transforms are quick."""
-    sizes = list[tuple[int, int]]()
-    for step in first.structure.steps:
-        media, *_ = _media(step.source.image)
-        if not isinstance(media, np.ndarray) or media[..., 0].size > _SMALL:
-            return
-        sizes.append(media.shape[:2])
-        quick = all(isinstance(op, _QUICK) for op in chains.translated(step.places).pipeline.skeleton)
-        if not quick or math.prod(step.output()[0][-2:]) > _STILL_SMALL:
-            return
-    if sizes:
-        height, width = sizes[0]
+    steps = first.structure.steps
+    if steps and all(_is_quick(chains, step) for step in steps):
+        height, width = size_of(steps[0].source.image)
         raise UnsupportedError(
             f"its code makes images of {width} x {height} pixels, which torch's loader transforms as fast on a CPU",
             "small-images",
         )
+
+
+def _is_quick(chains: Chains, step: Step) -> bool:
+    media, *_ = _media(step.source.image)
+    if not isinstance(media, np.ndarray) or math.prod(media.shape[:2]) > _SMALL:
+        return False
+    ops_of_step = chains.translated(step.places).pipeline.skeleton
+    return all(isinstance(op, _QUICK) for op in ops_of_step) and math.prod(step.output()[0][-2:]) <= _STILL_SMALL
 
 
 def _recorded(ds: Any, chains: Chains, small: bool) -> Recorded | Exception:

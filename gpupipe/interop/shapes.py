@@ -138,8 +138,12 @@ class Shape:
         rows = [_row(chains, places, step) for (_, places), step in zip(self.slots, steps, strict=True)]
         return None if any(row is None for row in rows) else rows  # type: ignore[return-value]
 
-    def check(self, sample: Any) -> None:
-        """Raise :class:`UnsupportedError` if no engine can make samples of this shape, such as ``sample``."""
+    def check(self, images: Sequence[Any]) -> None:
+        """Raise :class:`UnsupportedError` if no engine can make samples of this shape.
+
+        Args:
+            images: the pending images of such a sample.
+        """
         if self.images > _MOST_IMAGES:
             raise UnsupportedError(f"each of its samples consists of {self.images} images", "views")
         if self.images * len(self._results[0]) > _MOST_WASTE * len(self.slots):
@@ -150,18 +154,18 @@ class Shape:
             raise UnsupportedError(
                 "some of its images share their first transforms with some, but not all other images", "views"
             )
-        images = Structure(sample).images
         several = any(isinstance(pending, OneOf) for image in images for pending in _pendings_of(image))
         if several and len(self.slots) > 1:
             raise UnsupportedError("more than one of its transforms makes several views", "views")
 
-    def form(self, sample: Any, *, mixed: bool) -> SampleForm | None:
+    def form(self, sample: Any, steps: Sequence[Step], *, mixed: bool) -> SampleForm | None:
         """Return how a batch is put together; ``None`` for ``[images, target]``.
 
         Args:
+            sample: a sample of this shape.
+            steps: its slots.
             mixed: whether images are mixed with their targets, which only such batches are.
         """
-        steps = Structure(sample).steps
         pair = _is_pair(sample) and isinstance(_pending(sample[0]), Step)
         if pair and (mixed or type(sample[0]) is PendingTensor):
             return None

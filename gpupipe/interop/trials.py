@@ -285,7 +285,7 @@ def _common(trials: list[Trial], chains: Chains) -> tuple[Shape, Trial]:
         )
     alike = [trial for trial, other in zip(trials, kinds, strict=True) if other == kind and not trial.run.looks]
     shape = common_shape([trial.structure for trial in alike], chains)
-    shape.check(alike[0].sample)
+    shape.check(alike[0].structure.images)
     return shape, alike[0]
 
 

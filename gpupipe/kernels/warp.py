@@ -59,8 +59,7 @@ def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[i
 # ---- on batches
 
 _SEVERAL, _SMALL = 24, 48 * 48
-"""From so many images on, and up to so many pixels of each, torch takes less time on a CPU for the nearest pixels than
-Pillow (``benchmarks/small_loaders.py``)."""
+"""Fewest images, and most pixels of each, for which torch finds the nearest pixels faster than Pillow on a CPU."""
 
 
 @batch_form(ops.Warp, together="nearest")

@@ -128,15 +128,25 @@ class Noticed(NamedTuple):
     """Properties of its images, as far as they are known."""
 
 
-def with_own_numbers(plan: Plan, noticed: Sequence[Noticed | None]) -> Plan:
+NOTHING = Noticed()
+"""What other user code shows, and samples that were made by hand."""
+
+
+def parts_of(fetched: Any) -> tuple[Any, Any, Noticed]:
+    """Return (media, target, what was noticed) of a sample that user code returned."""
+    media, target, *noticed = fetched
+    return media, target, noticed[0] if noticed else NOTHING
+
+
+def with_own_numbers(plan: Plan, noticed: Sequence[Noticed]) -> Plan:
     """Return the plan with the numbers of its samples. A sample without numbers, which the script's own code made, gets
     those of another sample, and no boxes."""
-    chosen = [of.chosen for of in noticed if of is not None and of.chosen is not None]
+    chosen = [of.chosen for of in noticed if of.chosen is not None]
     if chosen:
-        by_sample = np.stack([chosen[0] if of is None or of.chosen is None else of.chosen for of in noticed])
+        by_sample = np.stack([chosen[0] if of.chosen is None else of.chosen for of in noticed])
         # As in Plan: the first images of all samples, then the second ones.
         plan = replace(plan, chosen=by_sample.swapaxes(0, 1).reshape(-1, chosen[0].shape[1]))
-    boxes = {row: of.boxes for row, of in enumerate(noticed) if of is not None and of.boxes is not None}
+    boxes = {row: of.boxes for row, of in enumerate(noticed) if of.boxes is not None}
     if boxes:
         some = next(iter(boxes.values()))
         rows = np.repeat([*boxes], [len(of.values) for of in boxes.values()])

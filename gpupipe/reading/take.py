@@ -28,7 +28,7 @@ from .decoder import Decoder, Part, Wanted, Whole, pillow_version
 from .elsewhere import Asked, Elsewhere
 from .kept import DecodedCache, Kept
 from .regions import Regions
-from .sample import Noticed
+from .sample import NOTHING, Noticed, parts_of
 from .smaller import Smaller
 from .tiles import Cuts, Sliced
 from .windows import ops_left, window_of
@@ -50,7 +50,7 @@ class Taken(NamedTuple):
     """Number of the plan's ops, from the first, that are already applied to every picture."""
     target: Any = None
     """Values that user code returned besides the images."""
-    noticed: Noticed | None = None
+    noticed: Noticed = NOTHING
     decoded: bool = True
     """``False`` if the pixels came from a cache or from another process."""
 
@@ -174,10 +174,10 @@ class TakeBatch:
             fetched: Any = dataset.fetch(index)
             if isinstance(fetched, ByHand):
                 return fetched
-            media, target, *noticed = fetched
+            media, target, noticed = parts_of(fetched)
             images = media if dataset.images_per_sample > 1 else [media]
             pictures = [self.image(row, image).pictures[0] for image in images]
-            return Taken(pictures, target=target, noticed=noticed[0] if noticed else None)
+            return Taken(pictures, target=target, noticed=noticed)
         return self.known(row)
 
     def known(self, row: int) -> Taken:

@@ -25,7 +25,7 @@ from .buffers import views_of
 from .paths import padded
 from .plan_workers import WorkerRun, Workers
 from .reader import NO_BYTES, NO_PIXELS, Decodes, Feed, Loaded, Reader
-from .sample import Noticed, bad_sample, fetcher, fetching, targets_with, with_own_numbers
+from .sample import NOTHING, Noticed, bad_sample, fetcher, fetching, parts_of, targets_with, with_own_numbers
 from .setup import Setup
 from .windows import cut, ops_left, window_of
 
@@ -64,7 +64,7 @@ class _Rows:
     """Images of each sample; ``None`` for samples made by user code."""
     targets: list[Any] = field(default_factory=list)
     by_hand: dict[int, ByHand] = field(default_factory=dict)
-    noticed: list[Noticed | None] = field(default_factory=list)
+    noticed: list[Noticed] = field(default_factory=list)
 
     def add(self, taken: Sequence[Taken] | None, target: Any) -> None:
         self.taken.append(taken)
@@ -128,13 +128,13 @@ class Pack:
     def _add(self, fetched: Any, rows: _Rows, seconds: list[float]) -> None:
         if isinstance(fetched, ByHand):
             rows.by_hand[len(rows.targets)] = fetched
-            rows.noticed.append(None)
+            rows.noticed.append(NOTHING)
             rows.add(None, fetched.target)
             return
-        media, target, noticed = fetched if len(fetched) == 3 else (*fetched, None)
+        media, target, noticed = parts_of(fetched)
         rows.noticed.append(noticed)
         several = media if self.dataset.images_per_sample > 1 else [media]
-        peeked = (noticed and noticed.peeked) or [None] * len(several)
+        peeked = noticed.peeked or [None] * len(several)
         rows.add([self._taken(*one, seconds) for one in zip(several, peeked, strict=True)], target)
 
     def _taken(self, media: Media, peeked: Peeked | None, seconds: list[float]) -> tuple[npt.NDArray[np.uint8], Peeked]:

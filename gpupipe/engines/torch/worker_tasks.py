@@ -18,7 +18,7 @@ from ...kernels.batches import stack_plan
 from ...kernels.picture import Picture, size_of
 from ...kernels.stacking import stack_images
 from ...planning.epoch import resolve_missing, resolve_plan
-from ...reading.sample import bad_sample, fetching, naming, targets_with, with_own_numbers
+from ...reading.sample import NOTHING, Noticed, bad_sample, fetching, naming, targets_with, with_own_numbers
 from ...reading.take import Take, TakeBatch, Taken
 from ...stages import DECODING, TRANSFORMS, USER_CODE
 from ...transforms.compose import Compose
@@ -59,7 +59,7 @@ class Decode:
         images: list[Any] = []
         targets: list[Any] = []
         by_hand: dict[int, ByHand] = {}
-        noticed: list[Any] = []
+        noticed: list[Noticed] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
         stage = USER_CODE if dataset.runs_user_code else DECODING
         batch.start()
@@ -73,7 +73,7 @@ class Decode:
                     bad.append(bad_sample(dataset, index, e))
                     continue
                 targets.append(taken.target)
-                noticed.append(None if isinstance(taken, ByHand) else taken.noticed)
+                noticed.append(NOTHING if isinstance(taken, ByHand) else taken.noticed)
                 if isinstance(taken, ByHand):
                     by_hand[row] = taken
                     images += [None] * dataset.images_per_sample
