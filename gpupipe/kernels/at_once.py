@@ -37,7 +37,7 @@ from ..transforms.ops import (
     ToDtype,
 )
 from ..transforms.ops.op import Array, HasMask
-from .dtype import constant
+from .dtype import constant, repeated
 from .geometry import resizes_by_torch
 from .hue import tables, turns
 from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, sharpness, solarize
@@ -58,6 +58,7 @@ class _End(NamedTuple):
     normalizes: bool
     mean: Tensor
     std: Tensor
+    """[C, 1, 1], or [C * width] for at least a row of pixels if channels are not planes."""
 
 
 def _put(images: list[Tensor], steps: list[list[float]], hues: list[Tensor], end: _End, outs: list[Tensor]) -> None:
@@ -100,13 +101,22 @@ def _nchw(x: Tensor) -> Tensor:
 def _write(x: Tensor, end: _End, out: Tensor) -> None:
     if end.planar:  # reordering bytes is faster than reordering floats
         x = x.contiguous()
-    out.copy_(x[0])
+    values = out
+    if end.scale > 0 and out.dtype != torch.float32:
+        values = torch.empty_like(out, dtype=torch.float32)
+    values.copy_(x[0])
     if end.scale == 1:
-        out.div_(255.0)
+        values.div_(255.0)
     elif end.scale == 2:
-        out.mul_(1.0 / 255)
-    if end.normalizes:
-        out.sub_(end.mean).div_(end.std)
+        values.mul_(1.0 / 255)
+    if end.normalizes and end.planar:
+        values.sub_(end.mean).div_(end.std)
+    elif end.normalizes:
+        rows = values.permute(1, 2, 0).view(values.shape[1], -1)
+        width = rows.shape[1]
+        rows.sub_(end.mean[:width]).div_(end.std[:width])
+    if values.dtype != out.dtype:
+        out.copy_(values)
 
 
 def _moved(x: Tensor, kind: int, numbers: list[float], planar: bool) -> Tensor:
@@ -258,6 +268,7 @@ class AtOnce:
 
     def __init__(self, end: _End):
         self._end = end
+        """With the constants of planes."""
 
     @staticmethod
     def of(tail: Sequence[Op], layout: torch.memory_format) -> "AtOnce":
@@ -265,7 +276,7 @@ class AtOnce:
         scale = 0
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()
-        for op in tail:
+        for op in tail[:2]:
             if isinstance(op, ToDtype):
                 scale = 1 if op.kind == "pil" else 2
             elif isinstance(op, Normalize):
@@ -275,10 +286,12 @@ class AtOnce:
     @staticmethod
     def first_of(tail: Sequence[Op]) -> int:
         """Return how many of the first ops this class supports: conversion of bytes to float32 in [0, 1], and
-        normalization."""
+        normalization, perhaps with a conversion to fewer bits after it."""
         if not tail or not isinstance(first := tail[0], ToDtype) or not first.scale or first.dtype != "float32":
             return 0
-        return 1 + (len(tail) > 1 and isinstance(tail[1], Normalize))
+        if len(tail) < 2 or not isinstance(tail[1], Normalize):
+            return 1
+        return 2 + (len(tail) > 2 and isinstance(tail[2], ToDtype))
 
     def put(self, images: Sequence[Array], numbers: list[list[float]], steps: Steps, outs: list[Tensor]) -> None:
         """Apply ``numbers``, from :meth:`Steps.of`, to images u8[H, W, C], which are not modified, and write them to
@@ -288,16 +301,20 @@ class AtOnce:
             steps: any of those that made the numbers, if possible one that has colors and hues.
         """
         arrays = [torch.from_numpy(for_torch(image)) for image in images]
-        _compiled(_put_colored if steps.has_colors else _put)(arrays, numbers, steps.hues, self._end, outs)
+        end = self._end
+        if end.normalizes and not end.planar:
+            channels, width = outs[0].shape[0], max(out.shape[2] for out in outs)
+            mean, std = repeated(end.mean, channels, width), repeated(end.std, channels, width)
+            end = end._replace(mean=mean, std=std)
+        # The first call would wait for an optimizer that has nothing to improve here. Each thread has its own setting.
+        with torch.jit.optimized_execution(False):
+            _compiled(_put_colored if steps.has_colors else _put)(arrays, numbers, steps.hues, end, outs)
 
 
 @lru_cache
 def _at_once(planar: bool, scale: int, mean: tuple[float, ...], std: tuple[float, ...]) -> AtOnce:
-    values = (constant(v, torch.float32, torch.device("cpu")) if v else _NONE for v in (mean, std))
+    values = (constant(v, torch.float32, torch.device("cpu")) for v in (mean, std))
     return AtOnce(_End(planar, scale, bool(mean), *values))
-
-
-_NONE = torch.empty(0, device="cpu")
 
 
 def _can_be_step(op: Op) -> bool:

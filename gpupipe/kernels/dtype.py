@@ -36,6 +36,13 @@ def to_dtype(
 @arithmetic(ops.Normalize)
 def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace: bool) -> Tensor:
     mean, std = (constant(values, x.dtype, x.device) for values in (op.mean, op.std))
+    if x.device.type == "cpu" and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        # A CPU would read a number per channel pixel by pixel, which takes several times as long as row by row.
+        n, channels, height, width = x.shape
+        mean, std = (repeated(values, channels, width) for values in (mean, std))
+        rows = x.permute(0, 2, 3, 1).view(n, height, width * channels)
+        made = (rows.sub_(mean) if inplace else rows.sub(mean)).div_(std)
+        return made.view(n, height, width, channels).permute(0, 3, 1, 2)
     return (x.sub_(mean) if inplace else x.sub(mean)).div_(std)
 
 
@@ -43,3 +50,9 @@ def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace
 def constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a tensor [len(values), 1, 1]. It is cached, because creating one on a GPU waits for the stream."""
     return torch.tensor(values, dtype=dtype, device=device).view(-1, 1, 1)
+
+
+@lru_cache(maxsize=64)
+def repeated(values: Tensor, channels: int, width: int) -> Tensor:
+    """Return a value per channel, [C, 1, 1] or [1, 1, 1], for a row of pixels, [width * C]."""
+    return values.expand(channels, 1, 1).flatten().repeat(width)

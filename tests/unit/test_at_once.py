@@ -63,10 +63,14 @@ CHAINS: dict[str, list[Any]] = {
     "colors last": [T.RandomResizedCrop(32), T.ColorJitter(0.4, 0.4), *SCALE],
     "erased": [T.RandomResizedCrop(32), *SCALE, T.RandomErasing(0.5, value="random")],
     "float16": [T.RandomResizedCrop(32), *SCALE, T.ToDtype("float16")],
+    "bfloat16": [T.RandomResizedCrop(32), *SCALE, T.ToDtype("bfloat16")],
+    "in float16": [T.RandomResizedCrop(32), T.ToImage(), T.ToDtype("float16", scale=True), SCALE[1]],
+    "scaled float16": [T.RandomCrop(32), T.ToImage(), T.ToDtype("float16", scale=True)],
     "padded": [T.RandomCrop(64, padding=8, fill=(10, 20, 30)), T.RandomHorizontalFlip(), *SCALE],
+    "one mean": [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.3)],
     "gray": [T.Grayscale(), T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(0.5, 0.5)],
 }
-IN_SEVERAL_CALLS = {"erased", "float16", "padded", "gray"}
+IN_SEVERAL_CALLS = {"erased", "in float16", "padded", "scaled float16", "gray"}
 LAYOUTS = ["contiguous_format", "channels_last"]
 
 
@@ -254,6 +258,7 @@ def test_how_many_ops_it_does() -> None:
     assert AtOnce.first_of((scale,)) == 1
     assert AtOnce.first_of((scale, normalize)) == 2
     assert AtOnce.first_of((scale, ToDtype("float16"))) == 1
+    assert AtOnce.first_of((scale, normalize, ToDtype("float16"))) == 3
     assert AtOnce.first_of((normalize,)) == 0
     assert AtOnce.first_of((ToDtype("float16"), normalize)) == 0
     assert AtOnce.first_of((ToDtype(scale=False),)) == 0
