@@ -57,6 +57,13 @@ def shm_free() -> int | None:
     return None
 
 
+def most_maps() -> int:
+    """Return how many regions of memory Linux lets a process map."""
+    with suppress(OSError, ValueError):
+        return int((_PROC / "sys/vm/max_map_count").read_text())
+    return 0
+
+
 def memory_available() -> int | None:
     """Return the bytes that processes could use now without swapping."""
     return _fields(_PROC / "meminfo").get("MemAvailable")

@@ -41,7 +41,7 @@ from .dtype import constant, repeated
 from .geometry import resizes_by_torch
 from .hue import tables, turns
 from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, sharpness, solarize
-from .picture import for_torch
+from .picture import unwritten
 
 _CROP, _BILINEAR, _BICUBIC, _SIDEWAYS, _UPSIDE_DOWN = range(5)
 _BRIGHTNESS, _CONTRAST, _SATURATION, _SHARPNESS, _SOLARIZE, _GRAY, _BLUR, _HUE, _POSTERIZE, _INVERT = range(5, 15)
@@ -300,7 +300,7 @@ class AtOnce:
         Args:
             steps: any of those that made the numbers, if possible one that has colors and hues.
         """
-        arrays = [torch.from_numpy(for_torch(image)) for image in images]
+        arrays = [unwritten(image) for image in images]
         end = self._end
         if end.normalizes and not end.planar:
             channels, width = outs[0].shape[0], max(out.shape[2] for out in outs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -74,6 +75,15 @@ def for_torch(image: Picture) -> Array:
     """Return an array that torch can use; a copy if it is read-only or has negative strides."""
     values = array(image)
     return values if values.flags.writeable and min(values.strides, default=0) >= 0 else values.copy()
+
+
+def unwritten(image: Array) -> Tensor:
+    """Return an array as a tensor that nobody writes to, without a copy if torch can use its memory."""
+    if not image.flags.writeable:
+        image = image.view()
+        with suppress(ValueError):  # the memory itself is read-only
+            image.flags.writeable = True
+    return torch.from_numpy(for_torch(image))
 
 
 def planes(image: Picture) -> Tensor:

@@ -28,6 +28,7 @@ from ..codecs.limits import Limits
 from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..sources.remote.block_cache import BlockCache, bytes_kept
+from ..sources.remote.memory_cache import MemoryCache
 from ..sources.storage import look_closely
 from ..types import check_integer
 from .decoder import Decoder, Part, Wanted
@@ -242,8 +243,8 @@ _HELD: dict[str, tuple[int, BlockCache]] = {}
 
 
 def _shared(folder: str, limit: int) -> BlockCache:
-    in_memory = folder.startswith(f"{_SHM}/")
-    return _CACHES.setdefault((folder, limit), BlockCache(folder, limit, unused=_UNUSED, in_memory=in_memory))
+    kind = MemoryCache if folder.startswith(f"{_SHM}/") else BlockCache
+    return _CACHES.setdefault((folder, limit), kind(folder, limit, _UNUSED))
 
 
 def _hold(folder: str, images: BlockCache) -> None:

@@ -31,6 +31,7 @@ from gpupipe.errors import ConfigError
 from gpupipe.reading import kept as kept_images
 from gpupipe.sources.remote import block_cache
 from gpupipe.sources.remote.block_cache import BlockCache, bytes_kept
+from gpupipe.sources.remote.memory_cache import MemoryCache
 
 ROOM = 10_000_000
 """Bytes: more than all images here take."""
@@ -93,6 +94,7 @@ def swap(path: Path, other: Path) -> None:
     other.write_bytes(one)
 
 
+KINDS = {False: BlockCache, True: MemoryCache}
 DAMAGES = {
     "flipped": lambda files: [flip(path) for path in files],
     "zeroed": lambda files: [zero(path) for path in files],
@@ -223,7 +225,7 @@ def test_no_damaged_byte_is_delivered(make: Callable[..., DataLoader], root: Pat
 @pytest.mark.parametrize("length", [1, 100, 65536, 65537, 200_000])
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_every_part_of_a_block_is_checked(tmp_path: Path, damage: str, length: int, in_memory: bool) -> None:
-    cache = BlockCache(str(tmp_path / "cache"), 10**7, in_memory=in_memory)
+    cache = KINDS[in_memory](str(tmp_path / "cache"), 10**7)
     blocks = [np.random.default_rng(i).bytes(length) for i in range(2)]
     for i, block in enumerate(blocks):
         cache.put(b"block", 1, i, block)
@@ -253,7 +255,7 @@ def test_a_part_that_is_not_damaged_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_blocks_in_memory_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool) -> None:
-    cache = BlockCache(str(tmp_path / "cache"), 10**7, in_memory=in_memory)
+    cache = KINDS[in_memory](str(tmp_path / "cache"), 10**7)
     block = np.random.default_rng(0).bytes(200_000)
     cache.put(b"block", 1, 0, block)
     checked = list[int]()
@@ -268,6 +270,34 @@ def test_blocks_in_memory_are_checked_once(tmp_path: Path, monkeypatch: pytest.M
         assert content(cache, b"block", start) == block[start : start + 100]
         parts.append(len(checked))
     assert parts == ([4] * 5 if in_memory else [1, 3, 4, 5, 7])
+
+
+@pytest.mark.parametrize("most_maps", [0, 8])
+def test_blocks_in_memory_are_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_maps: int) -> None:
+    monkeypatch.setattr(system, "most_maps", lambda: most_maps)
+    cache = MemoryCache(str(tmp_path / "cache"), 10**7, unused=3600)
+    blocks = [np.random.default_rng(i).bytes(100_000) for i in range(4)]
+    for i, block in enumerate(blocks):
+        cache.put(b"block", 1, i, block)
+    before: dict[int, Any] = {}
+    for i, block in [*enumerate(blocks)] * 2:
+        found = cache.read(b"block", 1, i, 10, 90_000)
+        assert found is not None and found.tobytes() == block[10:90_010]
+        assert not found.flags.writeable
+        if i in before:
+            assert np.shares_memory(found, before[i]) == (i < most_maps // 4)
+        before[i] = found
+    for path in kept(tmp_path):
+        os.utime(path, (0, 0))
+    assert cache.read(b"block", 1, 0, 0, 1) is not None
+    used = {path.name[-7]: path.stat().st_mtime > 0 for path in kept(tmp_path)}
+    assert used == {"0": True, "1": False, "2": False, "3": False}
+    assert cache.forget(b"block", 1, 0)
+    assert cache.read(b"block", 1, 0, 10, 90_000) is None
+    assert before[0].tobytes() == blocks[0][10:90_010]  # as long as anyone has it
+    cache.put(b"block", 1, 0, blocks[1])
+    found = cache.read(b"block", 1, 0, 0, 100_000)
+    assert found is not None and found.tobytes() == blocks[1]
 
 
 def test_blocks_are_on_the_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ read may be kept until it has not been used for some time instead (``unused``).
 
 No byte is used without a checksum. A file has a checksum after every 64 KiB of the block, so one call reads a range
 with its checksums, and checks no more than that. The name of the block and the number of the part seed the checksum,
-so bytes of another block or place never match. A damaged file is removed, and its block is loaded again. Files in
-memory do not decay, so each process checks them once, and again after anyone has written to them.
+so bytes of another block or place never match. A damaged file is removed, and its block is loaded again.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ _PART = 64 << 10
 """Bytes covered by one checksum."""
 _SUM = 8
 _WITH_SUM = _PART + _SUM
-_CHECKED = 1 << 20
-"""Files in memory of which a process remembers that it checked them. Takes 8 bytes each."""
 _BUFFERS = 1024
 """Buffers that one call reads into, ``IOV_MAX`` of Linux."""
 
@@ -53,17 +50,16 @@ def bytes_kept(length: int) -> int:
     return length + _SUM * -(-length // _PART)
 
 
-def _length(kept: int) -> int:
+def length_of(kept: int) -> int:
     """Length of the block in a file; the inverse of :func:`bytes_kept`."""
     return kept - _SUM * -(-kept // _WITH_SUM)
 
 
-def _with_sums(block: memoryview, seed: int) -> Iterator[bytes | memoryview]:
-    """Iterate over the parts of a file."""
+def checksums(block: memoryview, seed: int) -> Iterator[tuple[memoryview, int]]:
+    """Iterate over (part, its checksum). The seed is that of the first part."""
     for number, at in enumerate(range(0, len(block), _PART)):
         part = block[at : at + _PART]
-        yield part
-        yield xxh3_64_intdigest(part, seed=seed + number).to_bytes(_SUM, "little")
+        yield part, xxh3_64_intdigest(part, seed=seed + number)
 
 
 class BlockCache:
@@ -74,10 +70,9 @@ class BlockCache:
         limit: bytes of all files together. Each process may exceed it by a fraction.
         unused: ``None``: when the cache is full, new blocks replace the oldest ones. Otherwise they replace only blocks
             that were not read for this many seconds, and blocks that do not fit are not kept.
-        in_memory: whether the folder is in memory.
     """
 
-    def __init__(self, folder: str, limit: int, unused: float | None = None, *, in_memory: bool = False):
+    def __init__(self, folder: str, limit: int, unused: float | None = None):
         self._folder = folder
         self._limit = limit
         self._unused = unused
@@ -89,9 +84,6 @@ class BlockCache:
         self._written = limit  # so that the first block counts what others have left
         self._lock = threading.Lock()
         self._broken = not limit
-        self._checked = np.zeros(_CHECKED if in_memory else 0, np.uint64)
-        """Hashes of files that this process has checked, each at a place that it determines. A hash that replaces
-        another one there makes that file checked again."""
 
     def _file(self, url: bytes, version: int, number: int) -> tuple[str, int]:
         """Return (path, seed of its checksums)."""
@@ -110,9 +102,8 @@ class BlockCache:
             data = self._verified(fd, found, seed, start, length)
             if data is None:
                 self._damaged(path, found)
-            elif self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
-                # Half of the time is exact enough, and spares most of these writes.
-                os.utime(fd)
+            else:
+                self._used(fd, found)
             return data
         except OSError as e:
             # EIO is a bad sector of this disk, and the next read would fail as well.
@@ -122,25 +113,26 @@ class BlockCache:
         finally:
             os.close(fd)
 
+    def _used(self, file: int | str, found: os.stat_result) -> None:
+        """Note that a file was read, for those that replace unused ones."""
+        # Half of the time is exact enough, and spares most of these writes.
+        if self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
+            os.utime(file)
+
+    def _content(self, block: memoryview, seed: int) -> bytes:
+        """Return the content of the file of a block."""
+        parts = checksums(block, seed)
+        return b"".join(piece for part, digest in parts for piece in (part, digest.to_bytes(_SUM, "little")))
+
     def _verified(self, fd: int, found: os.stat_result, seed: int, start: int, length: int) -> U8 | None:
         """Read u8[length] from ``start`` on; ``None`` if the bytes do not match their checksums."""
-        size = _length(found.st_size)
+        size = length_of(found.st_size)
         if start + length > size:
             return None
         first, end = start // _PART * _PART, min(-(-(start + length) // _PART) * _PART, size)
-        if len(self._checked):
-            # Every write changes the last of these.
-            file = hash((seed, found.st_ino, found.st_ctime_ns)) & 0xFFFF_FFFF_FFFF_FFFF
-            if self._checked[file % _CHECKED] == file:
-                return _read(fd, start, length)[0]
-            first, end = 0, size
         data, sums = _read(fd, first, end - first)
-        parts = [data.data[at : at + _PART] for at in range(0, len(data), _PART)]
-        if [xxh3_64_intdigest(part, seed=seed + k) for k, part in enumerate(parts, first // _PART)] != sums.tolist():
-            return None
-        if len(self._checked):
-            self._checked[file % _CHECKED] = file
-        return data[start - first :][:length]
+        found_sums = [digest for _, digest in checksums(data.data, seed + first // _PART)]
+        return data[start - first :][:length] if found_sums == sums.tolist() else None
 
     def _damaged(self, path: str, found: os.stat_result) -> None:
         _log.info("%s is damaged; its block is loaded again", path)
@@ -193,7 +185,7 @@ class BlockCache:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 with open(fd, "wb") as file:
-                    file.write(b"".join(_with_sums(memoryview(block), seed)))
+                    file.write(self._content(memoryview(block), seed))
                     file.flush()
                     os.fsync(fd)
                 os.replace(temporary, path)

@@ -1,0 +1,104 @@
+"""Blocks in memory, such as decoded images, which a process reads where they are.
+
+Files in memory do not decay. So each process checks them once, and again after anyone has written to them. It maps
+them then, and later reads neither copy nor open anything.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import system
+from .block_cache import BlockCache, checksums, length_of
+
+U8 = npt.NDArray[np.uint8]
+
+_CHECKED = 1 << 20
+"""Files of which a process remembers that it checked them. Takes 8 bytes each."""
+
+
+class _Mapped(NamedTuple):
+    """A file that was checked."""
+
+    path: str
+    inode: int
+    changed: int
+    """When it was changed, in ns. Every write changes this."""
+    block: U8
+
+
+class MemoryCache(BlockCache):
+    """Blocks in a folder in memory. Arrays that are read share its memory, and are read-only.
+
+    A file is a block followed by its checksums, u64 each. The arguments are those of :class:`BlockCache`.
+    """
+
+    def __init__(self, folder: str, limit: int, unused: float | None = None):
+        super().__init__(folder, limit, unused)
+        self._checked = np.zeros(_CHECKED, np.uint64)
+        """Hashes of files that this process has checked, each at a place that it determines. A hash that replaces
+        another one there makes that file checked again."""
+        self._mapped: dict[tuple[bytes, int, int], _Mapped] = {}
+        self._room = system.most_maps() // 4
+        """Number of files that stay mapped. Allocators and libraries need maps too."""
+
+    def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
+        """Read u8[length], the bytes of a block from ``start`` on; ``None`` if they are missing or damaged."""
+        key = url, version, number
+        known = self._mapped.get(key)
+        if known is None or not self._unchanged(known):
+            self._mapped.pop(key, None)
+            known = self._checked_file(*self._file(*key))
+            if known is None:
+                return None
+            if len(self._mapped) < self._room:
+                self._mapped[key] = known
+        return known.block[start : start + length] if start + length <= len(known.block) else None
+
+    def _unchanged(self, known: _Mapped) -> bool:
+        try:
+            found = os.stat(known.path, follow_symlinks=False)
+            self._used(known.path, found)
+        except OSError:
+            return False
+        return (found.st_ino, found.st_ctime_ns) == (known.inode, known.changed)
+
+    def _checked_file(self, path: str, seed: int) -> _Mapped | None:
+        """Map a file, and check it if that was not done before. Return ``None`` if it is missing or damaged."""
+        fd, found = self._open(path)
+        if found is None:
+            return None
+        try:
+            block, sums = _map(fd, found.st_size)
+            file = hash((seed, found.st_ino, found.st_ctime_ns)) & 0xFFFF_FFFF_FFFF_FFFF
+            if self._checked[file % _CHECKED] != file:
+                if [digest for _, digest in checksums(block.data, seed)] != sums.tolist():
+                    raise ValueError("checksums differ")
+                self._checked[file % _CHECKED] = file
+            self._used(path, found)
+            return _Mapped(path, found.st_ino, found.st_ctime_ns, block)
+        except ValueError:
+            self._damaged(path, found)
+            return None
+        except OSError:  # such as too many maps
+            return None
+        finally:
+            os.close(fd)
+
+    def _content(self, block: memoryview, seed: int) -> bytes:
+        sums = np.array([digest for _, digest in checksums(block, seed)], "<u8")
+        return b"".join((block, sums.tobytes()))
+
+
+def _map(fd: int, size: int) -> tuple[U8, npt.NDArray[np.uint64]]:
+    """Return a block and its checksums. Raises :class:`ValueError` if the file is too short."""
+    # torch refuses read-only memory. If anyone wrote to this memory, the process would get a copy of the page.
+    content = np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_COPY), np.uint8)
+    block, sums = content[: length_of(size)], content[length_of(size) :]
+    block.flags.writeable = False
+    return block, sums.view("<u8")
