@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import provided
+from .imports import uncollected
 
 if TYPE_CHECKING:
     from . import collate, datasets, engines, errors, integrations, interop, memory, samplers, transforms
@@ -92,7 +93,8 @@ provided.one_sample, provided.pipeline_of, provided.show, provided.lock = _one_s
 def __getattr__(name: str) -> Any:
     # Lazy, so that the numpy core and the command line do not wait for torch.
     if name in _HOME:
-        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+        with uncollected():
+            return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
     if name in __all__:
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

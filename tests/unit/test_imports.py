@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "printable",
         "global_rng",
         "html",
+        "imports",
         "media",
         "provided",
         "reasons",
@@ -341,6 +342,33 @@ def test_a_loader_with_kept_images_never_loads_dali(tmp_path: Path) -> None:
     cached = "num_workers=1, cache='ram', cache_bytes=1 << 20"
     kept = _LOADER.format(root=str(tmp_path)).replace("num_workers=1", cached)
     assert loaded_after(kept + "next(iter(loader))") == {"torch"}
+
+
+_WATCHED = """
+import gc, sys, torch
+found = []
+
+def watch(phase, info):
+    frame = sys._getframe(1)
+    while frame is not None:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ({module!r}, "<module>"):
+            found.append(phase)
+        frame = frame.f_back
+
+gc.callbacks.append(watch)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["gpupipe.loader.dataloader", "nvidia.dali.ops"])
+def test_the_garbage_collector_pauses_during_long_imports(module: str, tmp_path: Path) -> None:
+    code = (
+        _WATCHED.format(module=module)
+        + _LOADER.format(root=str(tmp_path))
+        + "next(iter(loader)); print(found, gc.isenabled())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[] True", done.stderr
 
 
 def test_layers_are_folders_or_files() -> None:

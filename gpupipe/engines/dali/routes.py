@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...codecs.nvimgcodec import is_safe
+from ...imports import uncollected
 from ...reading.choose import feed_of
 from ...reading.setup import Setup
 from ...reading.windows import window_of
@@ -125,7 +126,7 @@ class _Graph(Route):
     def build(self) -> Engine:
         from .graph import DecoderOptions
 
-        with deferred():  # an import of DALI that a signal interrupted cannot be repeated
+        with deferred(), uncollected():  # an import of DALI that a signal interrupted cannot be repeated
             from .engine import DaliEngine
 
         # "auto" means True.
