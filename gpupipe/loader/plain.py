@@ -240,22 +240,24 @@ class PlainSession(Session):
         while True:
             entered = time.perf_counter()
             self.stats.work_seconds += entered - left
-            error = None
+            batch = error = None
             meter.enter()
             try:
                 # No batch is this session, so it marks the end.
                 batch = next(batches, self)
             except Exception as e:
-                batch, error = None, e
+                error = e
             finally:
-                meter.leave()
+                meter.leave(ends=batch is self)
             left = time.perf_counter()
             self.stats.wait_seconds += left - entered
             if batch is self:
                 break
             if not begun:  # the epoch begins with its first batch
                 begun, self._resume, self.next_epoch = True, None, place.epoch + 1
-            place = self._place = replace(place, delivered=place.delivered + 1, seed=self._order_seed)
+            # replace() would take ten times as long.
+            place = _EpochPosition(place.epoch, place.delivered + 1, self._order_seed, place.rng, place.global_batch)
+            self._place = place
             if error is not None:
                 # A generator that raises has ended, but torch's iterator continues after an error.
                 yield None, error
