@@ -22,6 +22,7 @@ from compare_loaders import BASE, HAND, JOBS as COMPARED
 JOBS = [
     *COMPARED["cpu"],
     Job('gpupipe, cache="ram"', "gpupipe-dali", cache="ram"),
+    Job('gpupipe, cache="ram", channels last, as FFCV', "gpupipe-dali", cache="ram", channels_last=True),
     Job("torchvision v2 on tensors", "torchvision-tensors"),
     Job("timm", "timm"),
     Job("FFCV, JPEG mode", "ffcv-jpeg"),

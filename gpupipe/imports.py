@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the garbage collector during imports. They allocate so many objects that it would look through all of
-    torch's several times, and find nothing."""
-    if not gc.isenabled():
+    """Keep the garbage collector away from older objects during imports. They allocate so many new ones that it would
+    look through all of torch's several times."""
+    if gc.get_freeze_count():  # the script's, or another thread's
         yield
         return
-    gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
-        gc.enable()
+        gc.unfreeze()

@@ -17,20 +17,29 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from contextlib import ContextDecorator
-from typing import Any, NamedTuple
+from operator import add as add_up, sub
+from typing import Any
 
 
-class Spent(NamedTuple):
-    """Seconds by stage, in the order of :data:`NAMES`."""
+class Spent(tuple[float, ...]):
+    """Seconds by stage, in the order of :data:`NAMES`: first :attr:`wall`, then :attr:`cpu`."""
 
-    wall: tuple[float, ...]
-    cpu: tuple[float, ...]
-    """Processor time of the threads in these stages."""
+    __slots__ = ()
+
+    @property
+    def wall(self) -> tuple[float, ...]:
+        return self[: len(NAMES)]
+
+    @property
+    def cpu(self) -> tuple[float, ...]:
+        """Processor time of the threads in these stages."""
+        return self[len(NAMES) :]
 
     def since(self, before: Spent) -> Spent:
         """Return the difference to an earlier value."""
-        return Spent(*(tuple(a - b for a, b in zip(*both, strict=True)) for both in zip(self, before, strict=True)))
+        return Spent(map(sub, self, before))
 
 
 class Stage(ContextDecorator):
@@ -75,7 +84,8 @@ class _Account:
         self.thread = weakref.ref(threading.current_thread())
         self.number = threading.get_native_id()
         self.stack: list[tuple[int, Any]] = []
-        self.wall, self.cpu = [0.0] * len(NAMES), [0.0] * len(NAMES)
+        self.seconds = [0.0] * (2 * len(NAMES))
+        """As in :class:`Spent`."""
         self._wall = self._cpu = 0.0
 
     def charge(self) -> None:
@@ -83,8 +93,8 @@ class _Account:
         wall, cpu = time.perf_counter(), time.thread_time()
         if self.stack:
             stage = self.stack[-1][0]
-            self.wall[stage] += wall - self._wall
-            self.cpu[stage] += cpu - self._cpu
+            self.seconds[stage] += wall - self._wall
+            self.seconds[len(NAMES) + stage] += cpu - self._cpu
         self._wall, self._cpu = wall, cpu
 
 
@@ -95,35 +105,35 @@ class _Here(threading.local):
             # Nothing tells when a thread ends, so a new thread looks for accounts of ended ones.
             for ended in [account for account in _accounts if account.thread() is None]:
                 _accounts.remove(ended)
-                _sum(_ended, ended.wall, ended.cpu)
+                _add(ended.seconds)
             _accounts.append(self.account)
 
 
 _adding = threading.Lock()
 _accounts: list[_Account] = []
-_ended = ([0.0] * len(NAMES), [0.0] * len(NAMES))
+_ended = [0.0] * (2 * len(NAMES))
 """Seconds of threads that have ended, and of worker processes."""
 _here = _Here()
 
 
 def own() -> float:
     """Return the processor time of this thread in :data:`NEXT` and none of the stages within it."""
-    return _here.account.cpu[NEXT.number]
+    return _here.account.seconds[len(NAMES) + NEXT.number]
 
 
 def spent() -> Spent:
     """Return the seconds of all threads of this process, and what was added. A stage that has not ended is not
     counted."""
-    wall, cpu = list(_ended[0]), list(_ended[1])
+    total = _ended
     for account in tuple(_accounts):
-        _sum((wall, cpu), account.wall, account.cpu)
-    return Spent(tuple(wall), tuple(cpu))
+        total = [*map(add_up, total, account.seconds)]
+    return Spent(total)
 
 
 def add(other: Spent) -> None:
     """Add seconds of a worker process."""
     with _adding:
-        _sum(_ended, other.wall, other.cpu)
+        _add(other)
 
 
 def queued() -> tuple[float, float]:
@@ -144,10 +154,8 @@ def queued() -> tuple[float, float]:
     return mine / 1e9, others / 1e9
 
 
-def _sum(into: tuple[list[float], list[float]], wall: Any, cpu: Any) -> None:
-    for totals, values in zip(into, (wall, cpu), strict=True):
-        for number, value in enumerate(values):
-            totals[number] += value
+def _add(seconds: Iterable[float]) -> None:
+    _ended[:] = map(add_up, _ended, seconds)
 
 
 def _range(name: str) -> Any:

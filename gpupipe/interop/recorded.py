@@ -232,14 +232,9 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
     if not count:
         raise UnsupportedError("it has no samples", "empty")
     _, held, _ = standing(ds)
-    kind = None if small else _kind_of(ds, held)
-    if kind in _REFUSED:
-        raise UnsupportedError(*_REFUSED[kind])
     chains = Chains(held)
     with unread():
         made = _recorded(ds, chains, small)
-        if kind is not None and isinstance(made, UnsupportedError) and made.code == "small-images":
-            _REFUSED[kind] = str(made), made.code
         if isinstance(made, UnsupportedError) and made.code == "unlike-samples" and held:
             # The code may choose among its transforms, so let them run and record what they call.
             again = _recorded(ds, Chains([], are_marked=False), small)
@@ -250,25 +245,6 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
     if isinstance(made, Exception):
         raise made
     return made
-
-
-_REFUSED: dict[tuple[Any, ...], tuple[str, str]] = {}
-"""Why torch's loader takes small images, so that a script's further loaders like the first need no trials. A wrong
-answer costs only time, because torch's loader can make any sample."""
-
-
-def _kind_of(ds: Any, transforms: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return what datasets with equal answers have in common: class, transforms, and forms of the samples in arrays."""
-    arrays = (np.ndarray, torch.Tensor)
-    try:
-        parts = [
-            (name, value.shape[1:], str(value.dtype)) if isinstance(value, arrays) else (name, type(value))
-            for name, value in vars(ds).items()
-        ]
-        return type(ds), *parts, *map(repr, transforms)
-    except Exception as e:  # such as a faulty __repr__ of the script
-        pass_on(e)
-        return None
 
 
 def _refuse_small(chains: Chains, first: Trial) -> None:

@@ -36,7 +36,8 @@ def to_dtype(
 @arithmetic(ops.Normalize)
 def normalize(x: Tensor, op: ops.Normalize, layout: torch.memory_format, inplace: bool) -> Tensor:
     mean, std = (constant(values, x.dtype, x.device) for values in (op.mean, op.std))
-    if x.device.type == "cpu" and x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+    is_last = x.ndim == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    if is_last and x.device.type == "cpu":
         # A CPU would read a number per channel pixel by pixel, which takes several times as long as row by row.
         n, channels, height, width = x.shape
         mean, std = (repeated(values, channels, width) for values in (mean, std))

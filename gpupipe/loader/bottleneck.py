@@ -14,10 +14,8 @@ from ..stages import NAMES, NEXT
 
 StageName = Literal["storage", "decoding", "transforms", "user code", "hand-over", "model", "memory", "lock"]
 
-_LOOK = 0.02
-"""Minimum seconds between two sums over all threads, which take as long as a batch of few small samples."""
 _SAMPLE = 1.0
-"""Seconds between two looks at what costs more than function calls."""
+"""Seconds between two looks at what costs more than a function call."""
 _STALL = 0.1
 """Share of waiting below which the model is the bottleneck."""
 _FAULTS = 100.0
@@ -73,26 +71,23 @@ class Meter:
         NEXT.__enter__()
         self._entered, self._process, self._own = time.perf_counter(), time.process_time(), stages.own()
 
-    def leave(self, *, ends: bool = False) -> None:
-        """``ends`` tells whether the epoch ends."""
+    def leave(self) -> None:
         NEXT.__exit__()
-        into, left, now = self._into, self._left, time.perf_counter()
+        into, spent, left, now = self._into, stages.spent(), self._left, time.perf_counter()
         self._left = now
         # The first next() starts the engine and does not count.
         if not left:
-            self._spent, self._looked, self._sampled, self._sample = stages.spent(), now, now, _sample()
+            self._spent, self._sampled, self._sample = spent, now, _sample()
             return
         into.work += self._entered - left
         into.wait += now - self._entered
         into.busy += time.process_time() - self._process
         into.own += stages.own() - self._own
-        if now - self._looked < _LOOK and not ends:
-            return
-        spent = stages.spent()
-        passed, self._spent, self._looked = spent.since(self._spent), spent, now
-        for number, name in enumerate(NAMES):
-            into.stages[name] += passed.wall[number]
-            into.cpu[name] += passed.cpu[number]
+        passed, self._spent = spent.since(self._spent), spent
+        for name, wall, cpu in zip(NAMES, passed.wall, passed.cpu, strict=True):
+            if wall:
+                into.stages[name] += wall
+                into.cpu[name] += cpu
         if now - self._sampled > _SAMPLE:
             sample = _sample()
             delayed, queued, faults, pressure = (b - a for a, b in zip(self._sample, sample, strict=True))

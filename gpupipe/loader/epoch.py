@@ -230,7 +230,7 @@ class EpochIterator:
                 session.running.close()
             raise
         finally:
-            self._meter.leave(ends=not self._goes_on)
+            self._meter.leave()
             self._left = time.perf_counter()
             session.stats.wait_seconds += self._left - entered
         raise StopIteration

@@ -248,7 +248,7 @@ class PlainSession(Session):
             except Exception as e:
                 error = e
             finally:
-                meter.leave(ends=batch is self)
+                meter.leave()
             left = time.perf_counter()
             self.stats.wait_seconds += left - entered
             if batch is self:
@@ -261,13 +261,11 @@ class PlainSession(Session):
             if error is not None:
                 # A generator that raises has ended, but torch's iterator continues after an error.
                 yield None, error
-                left = time.perf_counter()
                 continue
             self.valid = count_samples(batch)
             self.stats.batches += 1
             self.stats.samples += self.valid
             yield self._on_device(batch), None
-            left = time.perf_counter()
         if not begun:  # no batch was left, or there is none at all
             self._resume, self.next_epoch = None, place.epoch + 1
         self.stats.epochs += 1

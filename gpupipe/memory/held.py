@@ -13,6 +13,7 @@ from .. import system
 from ..engines.dali import pools
 from ..errors import ConfigError
 from ..loader.memory_limits import Estimate
+from ..sources.remote.memory_cache import unmap
 from ..system import ProcessMemory
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ def _device_index(device: Any) -> int:
 
 
 def release() -> MemoryReport:
-    """Return free memory of DALI's, torch's and malloc's pools to the system. Return a report of what is still held.
+    """Return free memory of DALI's, torch's and malloc's pools to the system, and unmap images of ``cache="ram"``.
+    Return a report of what is still held.
 
     This is safe at any time. Released memory must be allocated again when needed, so call this between phases rather
     than between batches. DALI cannot release host memory in pieces above 32 MiB.
@@ -190,5 +192,6 @@ def release() -> MemoryReport:
         empty = getattr(getattr(sys.modules["torch"], "accelerator", None), "empty_host_cache", None)
         if empty is not None:
             empty()
+    unmap()
     system.trim()
     return report()

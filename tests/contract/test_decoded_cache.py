@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import re
+import resource
 import shutil
 import textwrap
 import time
@@ -24,7 +26,7 @@ from rich.filesize import decimal
 from support import EVAL, SIZES, TRAIN, Case, Encoded, N, native_session, pictures, same, write_tars
 from xxhash import xxh3_64_intdigest
 
-from gpupipe import DataLoader, SampleError, system, transforms as T
+from gpupipe import DataLoader, SampleError, memory, system, transforms as T
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, from_torch
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.errors import ConfigError
@@ -298,6 +300,41 @@ def test_blocks_in_memory_are_not_copied(tmp_path: Path, monkeypatch: pytest.Mon
     cache.put(b"block", 1, 0, blocks[1])
     found = cache.read(b"block", 1, 0, 0, 100_000)
     assert found is not None and found.tobytes() == blocks[1]
+
+
+def mapped(folder: Path) -> list[str]:
+    """Permissions of this process's maps of files in a folder."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split()[1] for line in lines if str(folder) in line]
+
+
+def test_maps_cost_neither_open_files_nor_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    caches = [MemoryCache(str(tmp_path / "cache"), limit) for limit in (10**7, 10**8)]
+    for i in range(8):
+        caches[0].put(b"block", 1, i, bytes(10_000))
+    before = len(os.listdir("/proc/self/fd"))
+    for cache in caches:
+        for i in range(8):
+            cache.read(b"block", 1, i, 0, 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert mapped(tmp_path) == ["r--s"] * 8  # once, although two loaders have other limits
+    for path in kept(tmp_path)[::2]:
+        path.unlink()
+    caches[1]._trim()
+    assert len(mapped(tmp_path)) == 4
+    view = caches[1].read(b"block", 1, next(i for i in range(8) if caches[1].has(b"block", 1, i)), 0, 1)
+    memory.release()
+    assert len(mapped(tmp_path)) == 1
+    assert view is not None and view.tolist() == [0]
+    del view
+    gc.collect()
+    assert not mapped(tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (10**12, 10**12))
+    assert [caches[0].has(b"block", 1, i) for i in range(8)] == [
+        caches[0].read(b"block", 1, i, 0, 1) is not None for i in range(8)
+    ]
+    gc.collect()
+    assert not mapped(tmp_path)
 
 
 def test_blocks_are_on_the_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,6 @@ from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
 
 from gpupipe import DataLoader, FallbackWarning
-from gpupipe.interop import recorded, trials
 from gpupipe.loader.native import NativeSession
 
 
@@ -418,21 +417,6 @@ def test_torchs_loader_takes_small_images_in_memory(size: int, options: dict[str
     assert ["#small-images" in text for text in told] == ([True] if taken == "torch" else [])
     with DataLoader(Tiny(size), 4, device="cpu", engine="dali") as loader:
         assert loader.engine == "dali"
-
-
-def test_further_datasets_of_small_images_of_a_kind_need_no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
-    real = trials.tried
-    monkeypatch.setattr(recorded, "tried", lambda ds, *rest: tries.append(len(ds)) or real(ds, *rest))
-    monkeypatch.setattr(recorded, "_REFUSED", {})
-    for size, before, needs in [
-        (16, [], True), (16, [], False), (16, [tvt.RandomVerticalFlip()], True), (20, [], True), (16, [], False),
-    ]:  # fmt: skip
-        with warned() as told, DataLoader(Tiny(size, *before), 4, device="cpu") as loader:
-            assert not isinstance(loader._session, NativeSession)
-        assert len(told) == 1 and "#small-images" in told[0] and f"{size} x {size}" in told[0]
-        assert len(tries) == needs, (size, before)
-        tries.clear()
 
 
 @pytest.mark.parametrize(("before", "taken"), [

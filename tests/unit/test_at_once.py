@@ -17,6 +17,7 @@ from gpupipe.engines.host.image_batch import ImageBatch
 from gpupipe.kernels import at_once
 from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
 from gpupipe.kernels.at_once import AtOnce, Steps
+from gpupipe.kernels.dtype import normalize
 from gpupipe.kernels.picture import chw
 from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.buffers import BatchPool
@@ -305,3 +306,18 @@ def test_with_functions_of_the_script_pillow_resizes() -> None:
     want = torch.cat([apply_batch(chw(apply_sample(p, head, i))[None], tail) for i, p in enumerate(PIXELS)])  # type: ignore[arg-type]
     assert torch.equal(batch.tensors[0], want)
     assert not torch.equal(one_after_another(ops, "contiguous_format"), want)  # torch resizes a little differently
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("memory_format", LAYOUTS)
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (2, 1, 5, 7), (2, 1, 5, 1), (2, 3, 1, 1), (1, 3, 5, 1), (3, 4, 1, 7)])
+def test_normalized_batches_have_the_bits_and_strides_of_torchs(
+    shape: tuple[int, ...], memory_format: str, inplace: bool
+) -> None:
+    layout = getattr(torch, memory_format)
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=layout)
+    for values in ((0.3,), tuple(0.1 * k for k in range(1, shape[1] + 1))):
+        one = torch.tensor(values).view(-1, 1, 1)
+        want = x.clone().sub_(one).div_(one)
+        got = normalize(x.clone(), Normalize(values, values), layout, inplace)
+        assert torch.equal(got, want) and got.stride() == want.stride()

@@ -111,6 +111,10 @@ def test_statistics_name_user_code_and_the_model() -> None:
         assert loader.stats()["bottleneck"] is None
         list(loader)
         assert loader.stats()["bottleneck"]["stage"] == "user code"
+        for _ in loader:
+            time.sleep(0.05)
+        stats = loader.stats()
+        assert stats["work_seconds"] > 0.15 and stats["stall"] < 0.5
     images = datasets.Arrays(np.zeros((12, 8, 8, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
     with DataLoader(images, 4, device="cpu") as loader:
         for _ in loader:
@@ -132,7 +136,7 @@ def test_worker_processes_send_their_times(photos: Path) -> None:
 def test_seconds_are_added_one_after_another() -> None:
     """A thread that begins also adds: the seconds of threads that have ended."""
     before, zero = spent(), [0.0] * len(NAMES)
-    thread = Thread(target=add, args=(accounts.Spent(tuple(zero), (2.0, *zero[1:])),))
+    thread = Thread(target=add, args=(accounts.Spent((*zero, 2.0, *zero[1:])),))
     with accounts._adding:
         thread.start()
         thread.join(0.1)

@@ -6,8 +6,12 @@ them then, and later reads neither copy nor open anything.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import resource
+import weakref
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +36,10 @@ class _Mapped(NamedTuple):
     block: U8
 
 
+_MAPPED: defaultdict[str, dict[tuple[bytes, int, int], _Mapped]] = defaultdict(dict)
+"""Files that stay mapped, by folder."""
+
+
 class MemoryCache(BlockCache):
     """Blocks in a folder in memory. Arrays that are read share its memory, and are read-only.
 
@@ -43,9 +51,7 @@ class MemoryCache(BlockCache):
         self._checked = np.zeros(_CHECKED, np.uint64)
         """Hashes of files that this process has checked, each at a place that it determines. A hash that replaces
         another one there makes that file checked again."""
-        self._mapped: dict[tuple[bytes, int, int], _Mapped] = {}
-        self._room = system.most_maps() // 4
-        """Number of files that stay mapped. Allocators and libraries need maps too."""
+        self._mapped = _MAPPED[folder]
 
     def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
         """Read u8[length], the bytes of a block from ``start`` on; ``None`` if they are missing or damaged."""
@@ -56,7 +62,7 @@ class MemoryCache(BlockCache):
             known = self._checked_file(*self._file(*key))
             if known is None:
                 return None
-            if len(self._mapped) < self._room:
+            if len(self._mapped) < _room():
                 self._mapped[key] = known
         return known.block[start : start + length] if start + length <= len(known.block) else None
 
@@ -90,15 +96,54 @@ class MemoryCache(BlockCache):
         finally:
             os.close(fd)
 
+    def _trim(self) -> int:
+        left = super()._trim()
+        # Removed files take memory until they are unmapped.
+        for key, known in [*self._mapped.items()]:
+            if not os.path.exists(known.path):
+                self._mapped.pop(key, None)
+        return left
+
     def _content(self, block: memoryview, seed: int) -> bytes:
         sums = np.array([digest for _, digest in checksums(block, seed)], "<u8")
         return b"".join((block, sums.tobytes()))
 
 
+def unmap() -> None:
+    """Unmap the files whose memory no array shares. The next reads map them again."""
+    for mapped in _MAPPED.values():
+        mapped.clear()
+
+
+def _room() -> int:
+    """Return how many files may stay mapped. Allocators and libraries need maps too."""
+    # A limit of the address space would also count the mapped files.
+    is_limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return 0 if is_limited else system.most_maps() // 4
+
+
 def _map(fd: int, size: int) -> tuple[U8, npt.NDArray[np.uint64]]:
     """Return a block and its checksums. Raises :class:`ValueError` if the file is too short."""
-    # torch refuses read-only memory. If anyone wrote to this memory, the process would get a copy of the page.
-    content = np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_COPY), np.uint8)
+    content = np.frombuffer(memoryview(_pages(fd, size)), np.uint8)
     block, sums = content[: length_of(size)], content[length_of(size) :]
     block.flags.writeable = False
     return block, sums.view("<u8")
+
+
+def _pages(fd: int, size: int) -> ctypes.Array[ctypes.c_uint8]:
+    """Return the content of a file, which must not be written to. It is unmapped when the last array of it ends."""
+    # Objects of Python's mmap would each keep a file open, up to Python 3.12 always.
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    pages = (ctypes.c_uint8 * size).from_address(address)
+    weakref.finalize(pages, _libc.munmap, address, size).atexit = False  # arrays may still be in use then
+    return pages
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
