@@ -172,6 +172,8 @@ def main() -> None:
     p.add_argument("--samples", type=int, default=SAMPLES)
     p.add_argument("--rounds", type=int, default=7)
     args = p.parse_args()
+    if args.samples < 100_000:
+        p.error("give at least 100,000 samples: an epoch must have a thousand batches")
     result = {**heading(__doc__, args), "cores": len(os.sched_getaffinity(0))}
     result["plans"] = plans(args.samples)
     result["padding"] = padding()

@@ -125,6 +125,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
+    if args.rounds < 2:
+        parser.error("give at least two rounds")
     result: dict[str, Any] = heading(__doc__, args)
     with tempfile.TemporaryDirectory() as folder:
         result["trusted"] = {

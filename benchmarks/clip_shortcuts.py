@@ -129,6 +129,8 @@ def main() -> None:
     parser.add_argument("--videos", type=int, default=8, help="how many are made")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
+    if args.videos < BATCH:
+        parser.error(f"a batch has clips of {BATCH} videos")
     root = Path(tempfile.mkdtemp(prefix="gpupipe-video-"))
     try:
         make_videos(root, args.videos)

@@ -1,13 +1,12 @@
 """Does a signal at any moment end everything, and how soon? Trials under load, at moments drawn at random.
 
 Five trials go on at once, so that each has four others as its load, which list, index, start processes, decode and end.
-In each a training loop is started that never ends, and after a time of 0 to 2 seconds
-it gets a signal: as from a terminal, to all of its processes, or to itself alone. A script must end by it, and a
-notebook gets the KeyboardInterrupt, goes on, and must have a whole next epoch. Counted are loops that had not ended
-after 30 s (an exception that was lost does that), processes, threads and files that are left (in a notebook after the
-interrupt itself if it came in next(), otherwise after close()), more words on the screen than one traceback of the
-script's own, and other ends or epochs. Prediction: none of any. Times are those of a process
-that has a fifth of the cores: XXX
+In each a training loop is started that never ends, and after a time of 0 to 2 seconds it gets a signal: as from a
+terminal, to all of its processes, or to itself alone. A script must end by it, and a notebook gets the
+KeyboardInterrupt, goes on, and must have a whole next epoch. Counted are loops that had not ended after 30 s (an
+exception that was lost does that), processes, threads and files that are left (in a notebook after the interrupt itself
+if it came in next(), otherwise after close()), more words on the screen than one traceback of the script's own, and
+other ends or epochs. Prediction: none of any. Times are those of a process that has a fifth of the cores.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ where there is a delimiter: requests are what compares with other stores.
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from typing import Any
@@ -36,6 +37,7 @@ _CASES = (
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     stores.PAGE = _ANSWER
     table = Table("list", "requests", "names", "s", first=32)
     rows: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ still delivered what was there before.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -56,8 +57,8 @@ def compared(dataset: WebDataset, now: list[bytes], before: list[bytes]) -> dict
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     warnings.simplefilter("ignore")
-    os.environ["GPUPIPE_CACHE"] = tempfile.mkdtemp()
     images = [pillow_jpeg(64, 64, i) for i in range(_IMAGES)]
     longest = max(map(len, images))
     before = [image.ljust(longest, b"\0") for image in images]
@@ -68,6 +69,7 @@ def main() -> None:
         with store() as found, tempfile.TemporaryDirectory() as name:
             found.etags, found.dates = etags, dates
             folder, url = Path(name), f"{found.url}/public/{{000..001}}.tar"
+            os.environ["GPUPIPE_CACHE"] = str(folder / "cache")
             remote = Remote(fetch=fetch, cache_folder=folder / "blocks", block_bytes=4096)
             put(found, before, folder, 0)
             dataset = WebDataset(url, remote=remote)

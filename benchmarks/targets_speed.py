@@ -153,6 +153,8 @@ def main() -> None:
     p.add_argument("--presets", nargs="+", default=["SSD", "segmentation"])
     p.add_argument("--dry-run", action="store_true")
     args = p.parse_args()
+    if args.images // args.batch_size <= WARM:
+        p.error(f"give images for more than {WARM} batches")
     torch.set_num_threads(1)
     result: dict[str, Any] = {**heading(__doc__, args), "images_per_second": {}, "ratios": {}}
     with tempfile.TemporaryDirectory() as made:
