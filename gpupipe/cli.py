@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Optional
 
@@ -81,42 +82,43 @@ Workers = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
-def _command(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Register a command that returns its exit code, with the option ``--json``."""
-    return app.command()(_with_json(function))
+_OF_A_SCRIPT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+"""Settings of a command whose last arguments are a script and its arguments."""
 
 
-def _command_of_script(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Register a command whose last arguments are a script and its arguments."""
-    settings = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-    return app.command(context_settings=settings)(_with_json(function))
+def _command(module: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command that runs ``run()`` of a module in ``commands/``, which returns the exit code.
+
+    The decorated function only declares arguments. They are those of ``run()``; ``--json`` comes in addition.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+
+        @functools.wraps(function)
+        def call(**arguments: Any) -> None:
+            _run(function.__name__, module, **arguments)
+
+        flag = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), flag])  # type: ignore[attr-defined]
+        return app.command(**settings)(call)
+
+    return register
 
 
-def _with_json(function: Callable[..., int | None]) -> Callable[..., None]:
-    signature = inspect.signature(function, eval_str=True)
-
-    @functools.wraps(function)
-    def run(**arguments: Any) -> None:
-        _run(function, **arguments)
-
-    flag = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), flag])  # type: ignore[attr-defined]
-    return run
-
-
-def _run(function: Callable[..., int | None], *, as_json: bool, **arguments: Any) -> NoReturn:
+def _run(command: str, module: str, *, as_json: bool, **arguments: Any) -> NoReturn:
     """Exit with the code that a command returns, or with 2 after one red message for an error of gpupipe."""
     from .commands.answer import answering
 
-    with answering(function.__name__, as_json) as answer:
+    with answering(command, as_json) as answer:
         try:
-            answer.code = function(**arguments) or 0
+            answer.code = import_module(f"{__package__}.commands.{module}").run(**arguments) or 0
         except (GpupipeError, OSError) as e:  # such as a folder without permission
             answer.fail(e)
     raise typer.Exit(answer.code)
 
 
-@_command
+@_command("index")
 def index(
     source: Source,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Check every file again.")] = False,
@@ -127,14 +129,11 @@ def index(
     kind: Kind = None,
     image: ImageColumn = None,
     label: LabelColumn = None,
-) -> int:
+) -> None:
     """Scan a dataset once: sizes, formats, bad files. Exits with 1 if no file is usable."""
-    from .commands.index import run
-
-    return run(source, rebuild=rebuild, exif=exif, beside=beside, kind=kind, image=image, label=label)
 
 
-@_command
+@_command("pack")
 def pack(
     source: Source,
     destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
@@ -198,46 +197,16 @@ def pack(
         typer.Option("--part", metavar="K/N", help="Write only part K of N, on one of N machines."),
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Join and verify the parts of all machines.")] = False,
-) -> int:
+) -> None:
     """Copy a dataset into a form that is faster to read. Exit code 3: some bad samples were left out."""
-    from .commands.pack import run
-    from .commands.pack_request import Request
-
-    return run(
-        Request(
-            source,
-            destination,
-            format=format,
-            sliceable=sliceable,
-            resize=resize,
-            quality=quality,
-            decoded=decoded,
-            exif=exif,
-            shards=shards,
-            shard_bytes=shard_bytes,
-            shuffle=shuffle,
-            seed=seed,
-            split=split,
-            kind=kind,
-            image=image,
-            label=label,
-            columns=columns,
-            num_workers=num_workers,
-            part=part,
-            complete=complete,
-        )
-    )
 
 
-@_command
-def doctor() -> int:
+@_command("doctor")
+def doctor() -> None:
     """Show what is installed, what will be used, and what is wrong."""
-    from .commands.doctor import run
-
-    return run()
 
 
-@_command
+@_command("compare")
 def compare(
     pipeline: PipelineName,
     folder: Folder,
@@ -250,11 +219,8 @@ def compare(
         typer.Option(help="Write a PNG of the images that differ most."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the augmentation.")] = 0,
-) -> int:
+) -> None:
     """Compare DALI with the reference, pixel by pixel, after each transform."""
-    from .commands.compare import run
-
-    return run(pipeline, folder, samples=samples, frames=frames, stride=stride, device=device, out=out, seed=seed)
 
 
 Samples = Annotated[int, typer.Option(min=1, help="Number of samples on the page.")]
@@ -269,7 +235,7 @@ Step = Annotated[
 ]
 
 
-@_command
+@_command("show")
 def show(
     pipeline: PipelineName,
     folder: Folder,
@@ -282,26 +248,11 @@ def show(
     device: DeviceName = None,
     out: Page = Path("batch.html"),
     seed: Annotated[int, typer.Option(help="Seed of order and augmentation.")] = 0,
-) -> int:
+) -> None:
     """Write a page with the images of a batch, as decoded and as the network sees them."""
-    from .commands.show import run
-
-    return run(
-        pipeline,
-        folder,
-        epoch=epoch,
-        step=step,
-        batch_size=batch_size,
-        samples=samples,
-        frames=frames,
-        stride=stride,
-        device=device,
-        out=out,
-        seed=seed,
-    )
 
 
-@_command
+@_command("show")
 def replay(
     pipeline: PipelineName,
     folder: Folder,
@@ -316,38 +267,21 @@ def replay(
     stride: Stride = 4,
     device: DeviceName = None,
     out: Page = Path("batch.html"),
-) -> int:
+) -> None:
     """Write a page with the images of one step of a training run, from all ranks: by default the step before STATE."""
-    from .commands.show import run
-
-    return run(
-        pipeline,
-        folder,
-        state=state,
-        epoch=epoch,
-        step=step,
-        samples=samples,
-        frames=frames,
-        stride=stride,
-        device=device,
-        out=out,
-    )
 
 
-@_command
+@_command("diff")
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="Lock file that loader.lock() wrote.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="Lock file of another run, version or machine.")],
     most: Annotated[int, typer.Option(min=1, help="Differences of each kind to print.")] = 20,
-) -> int:
+) -> None:
     """Compare what two runs read: samples, order, draws and pixels. Exits with 1 if they differ in more than
     versions."""
-    from .commands.diff import run
-
-    return run(before, after, most=most)
 
 
-@_command
+@_command("bench")
 def bench(
     pipeline: PipelineName,
     folder: Folder,
@@ -378,24 +312,8 @@ def bench(
             "path/to/file.py:function."
         ),
     ] = None,
-) -> int:
+) -> None:
     """Measure engines and other loaders side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
-    from .commands.bench import run
-
-    return run(
-        pipeline,
-        folder,
-        batch_size=batch_size,
-        frames=frames,
-        stride=stride,
-        num_workers=num_workers,
-        rounds=rounds,
-        seconds=seconds,
-        engines=engines,
-        limits=limits,
-        device=device,
-        model=model,
-    )
 
 
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")]
@@ -405,21 +323,18 @@ ScriptArguments = Annotated[
 ]
 
 
-@_command_of_script
+@_command("why", context_settings=_OF_A_SCRIPT)
 def why(
     script: Script,
     arguments: ScriptArguments = None,
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Seconds per measurement; 0 measures nothing. Stands before SCRIPT.")
     ] = 3.0,
-) -> int:
+) -> None:
     """Run a script up to its loaders: their engines, why, what it costs, and the smallest change that helps."""
-    from .commands.why import run
-
-    return run(script, arguments or [], seconds=seconds)
 
 
-@_command_of_script
+@_command("ceiling", context_settings=_OF_A_SCRIPT)
 def ceiling(
     script: Script,
     arguments: ScriptArguments = None,
@@ -429,14 +344,11 @@ def ceiling(
         Optional[int],  # noqa: UP045
         typer.Option(min=1, help="Number of the loader in the order of making; by default the first in long use."),
     ] = None,
-) -> int:
+) -> None:
     """Run a script for some steps, replay its batches from memory, and show what a perfect loader would save."""
-    from .commands.ceiling import run
-
-    return run(script, arguments or [], epochs=epochs, seconds=seconds, loader=loader)
 
 
-@_command
+@_command("demo")
 def demo(
     folder: Annotated[
         Optional[Path],  # noqa: UP045
@@ -449,11 +361,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),
     seed: Annotated[int, typer.Option(help="Seed of weights, order and augmentation.")] = 0,
     device: DeviceName = None,
-) -> int:
+) -> None:
     """Train through DALI and the reference, compare, read a bad file, resume, time, and write a page about it."""
-    from .commands.demo import run
-
-    return run(folder, epochs=epochs, out=out, seed=seed, device=device)
 
 
 def main() -> None:

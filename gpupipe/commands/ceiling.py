@@ -17,7 +17,7 @@ from .inputs import check_file
 from .why import end, ended_early
 
 
-def run(script: Path, arguments: Sequence[str], *, epochs: int, seconds: float, loader: int | None) -> NoReturn:
+def run(script: Path, arguments: Sequence[str] | None, *, epochs: int, seconds: float, loader: int | None) -> NoReturn:
     """Run the script until a loader has given batches for ``seconds`` and again from memory, print the difference, and
     end the process.
 
@@ -45,7 +45,7 @@ def run(script: Path, arguments: Sequence[str], *, epochs: int, seconds: float, 
     def ended(watched: Watched) -> NoReturn:
         end(ended_early(script, watched, "had taken enough batches of a loader"))
 
-    run_script(script, arguments, iterate, ended)
+    run_script(script, arguments or [], iterate, ended)
 
 
 def _report(found: Ceiling, epochs: int) -> None:

@@ -23,14 +23,14 @@ from .sources import kind_of, open_images
 
 
 def run(
-    given: str, *, rebuild: bool, exif: bool, beside: bool, kind: str | None, image: str | None, label: str | None
+    source: str, *, rebuild: bool, exif: bool, beside: bool, kind: str | None, image: str | None, label: str | None
 ) -> int:
     with libraries_silenced():
-        dataset = _opened(given, exif, kind, image, label)
+        dataset = _opened(source, exif, kind, image, label)
     if isinstance(dataset, VideoFiles):
         if beside:
             raise ConfigError("--beside is for images behind a network, but videos are local files")
-        return _videos(dataset, given, rebuild)
+        return _videos(dataset, source, rebuild)
     summary = dataset.index_summary()
     # An index that was just built from nothing need not be built again.
     if rebuild and not (summary.built and not summary.reused):
@@ -54,7 +54,7 @@ def run(
         *left,
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
-    out.print(pairs(rows, title=given))
+    out.print(pairs(rows, title=source))
     return _bad(out, dataset.source.prefix, summary)
 
 

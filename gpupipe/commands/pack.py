@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..errors import ConfigError
 from ..pack.conversion import AsIs, Conversion
@@ -18,8 +19,13 @@ _NAMES = " or ".join(", ".join(FORMATS).rsplit(", ", 1))
 _SIZE = re.compile(r"([0-9.]+)\s*([kMGT]?)(i?)B?", re.I)
 
 
-def run(request: Request) -> int:
-    """Return the exit code: 0 if all samples were written, 3 if some were left out, 130 after Ctrl-C."""
+def run(**arguments: Any) -> int:
+    """Return the exit code: 0 if all samples were written, 3 if some were left out, 130 after Ctrl-C.
+
+    Args:
+        arguments: those of :class:`~gpupipe.commands.pack_request.Request`.
+    """
+    request = Request(**arguments)
     if is_url(request.destination):
         raise ConfigError(
             f"{request.destination}: shards are written to a local folder; copy it afterwards with the store's own tool"

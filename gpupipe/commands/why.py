@@ -21,7 +21,7 @@ from .console import console, pairs, print_error
 from .inputs import check_file
 
 
-def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
+def run(script: Path, arguments: Sequence[str] | None, *, seconds: float) -> NoReturn:
     """Run the script up to its loaders, print what was found, and end the process.
 
     The process ends at once, so that nothing runs that the script has planned for its end, such as saving a checkpoint.
@@ -42,7 +42,7 @@ def run(script: Path, arguments: Sequence[str], *, seconds: float) -> NoReturn:
             traceback.print_exc()
             end(1)
 
-    run_script(script, arguments, iterate, done)
+    run_script(script, arguments or [], iterate, done)
 
 
 def end(code: int) -> NoReturn:

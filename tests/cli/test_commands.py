@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import gpupipe as gpupipe_package
 from gpupipe import __version__
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
+from gpupipe.commands.pack_request import Request
 from gpupipe.parity.drawing import create_folder_of, place_of
 from gpupipe.testing.photos import make_photos, photograph
 
@@ -50,6 +53,13 @@ def test_every_argument_is_explained() -> None:
         it.metavar for command in commands.values() for it in command.params if it.param_type_name == "argument"
     ]
     assert len(arguments) > 9 and all(name and name.isupper() and name.isalpha() for name in arguments)
+
+
+def test_commands_declare_the_arguments_of_what_they_run() -> None:
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        declared = {it.name for it in command.params} - {"as_json"}
+        run = import_module(f"gpupipe.commands.{'show' if name == 'replay' else name}").run
+        inspect.signature(Request if name == "pack" else run).bind(**dict.fromkeys(declared))
 
 
 def test_the_version() -> None:
