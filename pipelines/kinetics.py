@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpupipe.transforms import (
-    CenterCrop,
-    Compose,
-    Normalize,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    Resize,
-    ToDtype,
-    ToImage,
-    ToTensor,
-    Transform,
-)
+from gpupipe.transforms import CenterCrop, Compose, RandomHorizontalFlip, RandomResizedCrop, Resize
+
+from ._parts import finish
 
 __all__ = ["MEAN", "STD", "train", "val"]
 
@@ -28,14 +19,6 @@ STD = (0.22803, 0.22145, 0.216989)
 PySlowFast's models, MViT and Swin3D use 0.45 and 0.225 for all channels, or ImageNet's numbers. Use the numbers that a
 model's weights were trained with.
 """
-
-
-def _finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Transform]:
-    name = str(dtype).removeprefix("torch.")
-    if name == "uint8":
-        return [ToImage()]
-    normalized: list[Transform] = [ToTensor(), Normalize(mean, std)]
-    return normalized if name == "float32" else [*normalized, ToDtype(name)]
 
 
 def train(
@@ -66,7 +49,7 @@ def train(
         ``layout="TCHW"``.
     """
     crop = RandomResizedCrop(size, scale=scale, interpolation=interpolation)
-    return Compose([crop, RandomHorizontalFlip(), *_finish(dtype, mean, std)], memory_format=memory_format)
+    return Compose([crop, RandomHorizontalFlip(), *finish(dtype, mean, std)], memory_format=memory_format)
 
 
 def val(
@@ -85,6 +68,6 @@ def val(
     Arguments and result are those of :func:`train`.
     """
     return Compose(
-        [Resize(resize, interpolation=interpolation), CenterCrop(size), *_finish(dtype, mean, std)],
+        [Resize(resize, interpolation=interpolation), CenterCrop(size), *finish(dtype, mean, std)],
         memory_format=memory_format,
     )
