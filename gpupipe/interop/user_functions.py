@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +17,8 @@ from ..errors import ConfigError
 from ..global_rng import lent, seed_all
 from ..transforms import Compose
 from ..transforms.lambda_ import name_of
-from ..transforms.ops import Call, Op
 from ..transforms.ops.returned import Returned
+from ..transforms.ops.structure import calls_in
 from .code import is_full
 from .isolation import Isolated
 from .reach import RESETS, calls_reached
@@ -168,15 +168,8 @@ def _text(type_: str, shape: tuple[Any, ...]) -> str:
 def are_alike(one: Compose, other: Compose) -> bool:
     """Tell whether two pipelines do the same. Functions of a script look equal if they differ only in what they
     hold."""
-    return one == other and _all_same([*_functions(one.skeleton)], [*_functions(other.skeleton)], 0)
-
-
-def _functions(ops: Iterable[Op]) -> Iterator[Any]:
-    for op in ops:
-        if isinstance(op, Call):
-            yield op.function
-        for branch in op.branches:
-            yield from _functions(branch)
+    mine, theirs = ([call.function for call in calls_in(each.skeleton)] for each in (one, other))
+    return one == other and _all_same(mine, theirs, 0)
 
 
 _DEEP = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from .. import engines
@@ -15,7 +15,8 @@ from ..engines.parts import PartEngines, setups_of
 from ..errors import ConfigError, MissingDependency, PipelineError
 from ..reading.setup import Setup
 from ..transforms.compose import Compose
-from ..transforms.ops import Call, Op
+from ..transforms.ops import Call
+from ..transforms.ops.structure import calls_in
 from .arguments import Arguments, EngineName
 
 
@@ -86,12 +87,3 @@ def calls_of(dataset: Dataset) -> Iterator[Call]:
     """Yield the user code in the transforms of a dataset and of its parts."""
     for part in dataset.parts:
         yield from calls_in(part.transform.skeleton)
-
-
-def calls_in(ops: Sequence[Op]) -> Iterator[Call]:
-    """Yield the user code among ops."""
-    for op in ops:
-        if isinstance(op, Call):
-            yield op
-        for branch in op.branches:
-            yield from calls_in(branch)

@@ -13,7 +13,7 @@ those after a function of batches, run on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,7 +23,8 @@ from ...errors import PipelineError
 from ...kernels import has_batch_form
 from ...kernels.check import check_ops
 from ...reading.windows import window_of
-from ...transforms.ops import Call, Op, ToDtype, Views
+from ...transforms.ops import Op, ToDtype, Views
+from ...transforms.ops.structure import calls_in
 from ..base import names_of
 from .lowering import LOWERINGS, lacks
 
@@ -73,7 +74,7 @@ def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = la
     Raises :class:`PipelineError` that names an op that cannot be done.
     """
     window = int(window_of(ops) is not None)  # readers keep no more of an image than this
-    function = next(_functions(ops), None)
+    function = next((call for call in calls_in(ops) if not call.batch), None)
     if function is not None:
         check_ops(ops)
         why = f"{function.name} is a function of single images, which runs on the host"
@@ -85,15 +86,6 @@ def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = la
     except PipelineError as e:
         end = _cheapest(ops, window)
         return end if not end.then_threads else GraphEnd(end.shared, then_threads=True, why=str(e))
-
-
-def _functions(ops: Sequence[Op]) -> Iterator[Call]:
-    """Yield the user code on single images."""
-    for op in ops:
-        if isinstance(op, Call) and not op.batch:
-            yield op
-        for branch in op.branches:
-            yield from _functions(branch)
 
 
 # ---- on a CPU

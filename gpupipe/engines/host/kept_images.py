@@ -8,8 +8,9 @@ from typing import Any
 from ...reading.buffers import BatchPool
 from ...reading.kept_images import ImageTaker
 from ...reading.setup import Setup
-from ...transforms.ops import Call, Op
+from ...transforms.ops import Op
 from ...transforms.ops.op import Array
+from ...transforms.ops.structure import calls_in
 from .image_batch import ImageBatch
 
 
@@ -26,7 +27,7 @@ class KeptImages:
     @classmethod
     def of(cls, setup: Setup) -> KeptImages | None:
         """Return ``None`` unless a cache or other processes decode, the device is the CPU, and no op is user code."""
-        if setup.cuda or not setup.all_pixels or any(map(_has_function, setup.pipeline.skeleton)):
+        if setup.cuda or not setup.all_pixels or any(calls_in(setup.pipeline.skeleton)):
             return None
         return cls(setup)
 
@@ -36,10 +37,6 @@ class KeptImages:
     def close(self) -> None:
         """Free the memory that is not in use."""
         self._memory.close()
-
-
-def _has_function(op: Op) -> bool:
-    return isinstance(op, Call) or any(_has_function(inner) for branch in op.branches for inner in branch)
 
 
 class _Taker(ImageTaker):

@@ -13,7 +13,8 @@ from ...reading.reader import AheadReader, Loaded, Pending
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
 from ...stages import TRANSFORMS
-from ...transforms.ops import Call, Gray, Op
+from ...transforms.ops import Gray, Op
+from ...transforms.ops.structure import calls_in
 from ...types import Plan
 from .image_batch import ImageBatch
 
@@ -39,7 +40,7 @@ class PixelImages(AheadReader[None]):
 
         Raises :class:`PipelineError` if no engine can run the ops.
         """
-        if setup.cuda or setup.dataset.kind != "pixels" or any(map(_has_function, setup.pipeline.skeleton)):
+        if setup.cuda or setup.dataset.kind != "pixels" or any(calls_in(setup.pipeline.skeleton)):
             return None
         images = InMemory.of(setup.dataset)
         if images is None:
@@ -75,10 +76,6 @@ class PixelImages(AheadReader[None]):
     def close(self) -> None:
         super().close()
         self._memory.close()
-
-
-def _has_function(op: Op) -> bool:
-    return isinstance(op, Call) or any(_has_function(inner) for branch in op.branches for inner in branch)
 
 
 def _makes_gray(ops: tuple[Op, ...]) -> bool:

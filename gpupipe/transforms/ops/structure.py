@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,15 @@ class Views(Op):
     """Create several images from one. Always the last of a sample's ops."""
 
     branches: tuple[tuple[Op, ...], ...] = ()
+
+
+def calls_in(ops: Iterable[Op]) -> Iterator[Call]:
+    """Yield the user code among ops."""
+    for op in ops:
+        if isinstance(op, Call):
+            yield op
+        for branch in op.branches:
+            yield from calls_in(branch)
 
 
 def by_view(ops: Sequence[Op]) -> tuple[tuple[Op, ...], ...]:
