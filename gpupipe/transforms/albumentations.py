@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from . import fields
-from .fields import Converted, Interpolation, Pair, frozen, items
+from .fields import Converted, Interpolation, Pair, frozen
 from .numbers import filled, i32
 from .ops import Crop, Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
 from .ops.op import F64, I64
@@ -124,10 +124,6 @@ class ToFloat(Transform):
         return _float(images, scale=True), replace(images, dtype="float32")
 
 
-def _floats(value: Sequence[float], what: str) -> tuple[float, ...]:
-    return tuple(float(x) for x in items(value))
-
-
 @frozen
 class Normalize(Transform):
     """Compute ``(x - mean) / std`` per channel in float32. Values are not scaled first: bytes stay in [0, 255].
@@ -136,8 +132,8 @@ class Normalize(Transform):
     Normalize(mean=(127.5,), std=(255.0,))
     """
 
-    mean: Converted[Sequence[float], tuple[float, ...]] = Converted(_floats)
-    std: Converted[Sequence[float], tuple[float, ...]] = Converted(_floats)
+    mean: Converted[Sequence[float], tuple[float, ...]] = Converted(fields.floats)
+    std: Converted[Sequence[float], tuple[float, ...]] = Converted(fields.floats)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if {len(self.mean), len(self.std)} - {1, images.channels}:

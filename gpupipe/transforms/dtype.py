@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Converted, frozen, items
+from .fields import Converted, frozen
 from .ops import Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
 from .ops.op import F64
 from .transform import Images, Ops, Transform
@@ -17,10 +17,6 @@ __all__ = ["ConvertImageDtype", "Normalize", "PILToTensor", "ToDtype", "ToImage"
 
 Name: TypeAlias = Converted[Any, Dtype]
 Channels: TypeAlias = Converted[Sequence[float], tuple[float, ...]]
-
-
-def _floats(value: Any, what: str) -> tuple[float, ...]:
-    return tuple(float(x) for x in items(value))
 
 
 @frozen
@@ -117,8 +113,8 @@ class Normalize(Transform):
     Normalize(mean=(0.5,), std=(0.25,), inplace=False)
     """
 
-    mean: Channels = Converted(_floats)
-    std: Channels = Converted(_floats)
+    mean: Channels = Converted(fields.floats)
+    std: Channels = Converted(fields.floats)
     inplace: bool = False
 
     def __post_init__(self) -> None:

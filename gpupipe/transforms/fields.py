@@ -114,6 +114,12 @@ def probability(value: float, what: str) -> float:
     return float(value)
 
 
+def positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
+        raise ConfigError(f"{what} must be a positive number, not {value!r}")
+    return float(value)
+
+
 def number(*, least: float) -> Callable[[Any, str], float]:
     """Return a converter to a finite number of at least ``least``."""
 
@@ -136,6 +142,11 @@ def numbers(*counts: int) -> Callable[[Any, str], tuple[float, ...]]:
         return tuple(float(v) for v in values)
 
     return convert
+
+
+def floats(value: Any, what: str) -> tuple[float, ...]:
+    """Convert to a tuple of any length."""
+    return tuple(float(v) for v in items(value))
 
 
 def increasing(value: Sequence[float], what: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import ConfigError
+from . import fields
 from .fields import Converted, frozen
 from .numbers import below, i32
 from .ops import CutMix as CutMixOp, MixUp as MixUpOp
@@ -34,12 +35,6 @@ def beta(alpha: float, u: F64) -> F64:
     return np.asarray(np.where(np.cos(2 * np.pi * u[:, 1]) < 0, low, 1 - low))
 
 
-def _positive(value: float, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
-        raise ConfigError(f"{what} must be a positive number, not {value!r}")
-    return float(value)
-
-
 def _classes(value: int | None, what: str) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
         raise ConfigError(f"{what} must be a positive integer or None, not {value!r}")
@@ -48,7 +43,7 @@ def _classes(value: int | None, what: str) -> int | None:
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class _Mixing(Transform):
-    alpha: Converted[float, float] = Converted(_positive, default=1.0)
+    alpha: Converted[float, float] = Converted(fields.positive, default=1.0)
     num_classes: Converted[int | None, int | None] = Converted(_classes, default=None)
     labels_getter: InitVar[Any] = "default"
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
+from .fields import positive
 from .ops.op import F64
 
 _STEPS = 100
@@ -34,7 +35,7 @@ def beta_quantile(u: npt.ArrayLike, a: float, b: float) -> F64:
     Returns:
         f64[...] in [0, 1], accurate to 1e-12; values near 0 are also accurate in their leading digits.
     """
-    u, a, b = _checked(u, 1.0), _positive(a, "beta_quantile: a"), _positive(b, "beta_quantile: b")
+    u, a, b = _checked(u, 1.0), positive(a, "beta_quantile: a"), positive(b, "beta_quantile: b")
     # The distribution function is x ** a for b = 1, and 1 - (1 - x) ** b for a = 1.
     if b == 1:
         return np.asarray(u ** (1 / a))
@@ -60,7 +61,7 @@ def gamma_quantile(u: npt.ArrayLike, a: float) -> F64:
     Returns:
         f64[...], with a relative accuracy of 1e-12. Results below the smallest float are 0.
     """
-    return np.asarray(np.exp(_log_gamma_quantile(_checked(u, np.nextafter(1, 0)), _positive(a, "gamma_quantile: a"))))
+    return np.asarray(np.exp(_log_gamma_quantile(_checked(u, np.nextafter(1, 0)), positive(a, "gamma_quantile: a"))))
 
 
 def dirichlet(u: npt.ArrayLike, alpha: float) -> F64:
@@ -77,16 +78,10 @@ def dirichlet(u: npt.ArrayLike, alpha: float) -> F64:
     """
     # The quantile of 0 has the logarithm -inf. If a whole row had it, the weights would be NaN.
     u = np.maximum(_checked(u, np.nextafter(1, 0)), 2.0**-54)
-    logs = _log_gamma_quantile(u, _positive(alpha, "dirichlet: alpha"))  # numbers of a small alpha underflow
+    logs = _log_gamma_quantile(u, positive(alpha, "dirichlet: alpha"))  # numbers of a small alpha underflow
     # Divide by the largest number first, so that not all of them can underflow to 0.
     weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
-def _positive(value: float, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ConfigError(f"{what} must be a positive number, not {value!r}")
-    return float(value)
 
 
 def _checked(u: npt.ArrayLike, most: float) -> F64:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import fields
 from .fields import Color, Converted, interpolation, items
 from .matrices import rotation_warp
 from .numbers import i32
@@ -31,10 +32,6 @@ from .ops import (
 )
 from .ops.op import F64, I64, Mask
 from .transform import Images
-
-
-def _color(value: float | Sequence[float], what: str) -> Color:
-    return tuple(float(v) for v in items(value))
 
 
 def _names(value: Any, what: str) -> tuple[str, ...]:
@@ -65,7 +62,7 @@ class Levels:
     """Pixels that ``TranslateX`` and ``TranslateY`` move at magnitude 10."""
     translate_pct: float = 0.45
     """Share of the image that ``TranslateXRel`` and ``TranslateYRel`` move at magnitude 10."""
-    fill: Converted[float | Sequence[float], Color] = Converted(_color, default=(128.0, 128.0, 128.0))
+    fill: Converted[float | Sequence[float], Color] = Converted(fields.floats, default=(128.0, 128.0, 128.0))
     interpolation: Converted[Any, tuple[str, ...]] = Converted(_names, default=("bilinear", "bicubic"))
     """Each step draws one of these."""
 
