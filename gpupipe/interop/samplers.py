@@ -234,21 +234,22 @@ def _listed(sampler: Any, n: int | None) -> SamplerPlan:
     if hasattr(sampler, "__next__"):
         raise ConfigError(f"sampler={shown(sampler)} can be read only once, for one epoch; pass list(...) of it")
 
-    name, length = type(sampler).__name__, _length(sampler)
+    name, length = type(sampler).__name__, length_of(sampler)
     if type(sampler) in (list, tuple, range, np.ndarray):
         return SamplerPlan.of(name, len(sampler), lambda seed, epoch: Explicit(_integers(sampler, sampler), n))
     # Its length may differ from the number of indices that it yields, which may be infinite.
     return SamplerPlan(name, length, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=_owner(sampler))
 
 
+def length_of(value: Any) -> int | None:
+    """Return ``len(value)``, or ``None`` if it has no length."""
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that raises
+        return None
+
+
 def _owner(sampler: Any) -> Any:
     """Return the sampler if an epoch can be set on it."""
     settable = callable(getattr(sampler, "set_epoch", None)) and isinstance(getattr(sampler, "epoch", None), int)
     return sampler if settable else None
-
-
-def _length(sampler: Any) -> int | None:
-    try:
-        return len(sampler)
-    except (TypeError, NotImplementedError):  # the __len__ of torch's Sampler may raise
-        return None

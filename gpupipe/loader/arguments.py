@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 
 from ..engines.base import EngineConfig
 from ..errors import ConfigError
+from ..interop.samplers import length_of
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
 from ..reading.elsewhere import Decoders
@@ -191,11 +192,3 @@ def taken_as(kind: Callable[P, A]) -> Callable[[Callable[[T, A], None]], Callabl
         return __init__
 
     return decorate
-
-
-def length_of(value: Any) -> int | None:
-    """Return ``len(value)``, or ``None`` if it has no length."""
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):  # torch's samplers and streams may have one that raises
-        return None

@@ -17,6 +17,7 @@ from ..datasets.mixture import Mixture
 from ..errors import ConfigError
 from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
 from ..interop.classes import shown
+from ..interop.samplers import length_of
 from ..planning.batches import Batches, Countable, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.buckets import Bucketed
@@ -27,7 +28,7 @@ from ..reasons import Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
 from ..types import Shard, check_integer
-from .arguments import Arguments, Shuffling, length_of
+from .arguments import Arguments, Shuffling
 
 I64 = npt.NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader as TorchLoader
 
 from ..engines.staging import map_tensors
 from ..errors import ConfigError
+from ..interop.samplers import length_of
 from ..script_warnings import place_in_script
-from .arguments import length_of
 
 _KEPT = 3
 """Number of batches to keep in memory, the first ones."""

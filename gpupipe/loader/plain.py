@@ -19,12 +19,13 @@ from ..datasets.stream import Stream
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import exact_name, shown
+from ..interop.samplers import length_of
 from ..planning.blocks import BlockShuffle
 from ..reasons import Reason
 from ..script_warnings import warn
 from ..types import Shard
 from .agreement import Agreement, RankSetting
-from .arguments import Arguments, Replaced, length_of
+from .arguments import Arguments, Replaced
 from .bottleneck import Meter, Work
 from .resolve import device_of
 from .session import Session

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader as TorchLoader
 from ..bench.machine import cores
 from ..datasets.dataset import Dataset
 from ..errors import GpupipeError
-from ..loader.arguments import length_of
+from ..interop.samplers import length_of
 from ..loader.dataloader import DataLoader
 from ..loader.plain import PlainSession, count_samples
 from ..reasons import ADVICE, GpupipeWarning, Reason

@@ -58,7 +58,7 @@ def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
         size = [int(op.height[0]), int(op.width[0])]
         canvas.inputs.append(Input("", address, _expect(size)))
     else:
-        size = canvas.feed(address, "size", types.FLOAT, 1, _size)
+        size = canvas.feed(address, "size", types.FLOAT, 1, size_of)
     canvas.image = fn.resize(
         canvas.settle(),
         size=size,
@@ -67,7 +67,8 @@ def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     )
 
 
-def _size(op: ops.Resize) -> Array:
+def size_of(op: ops.Resize | ops.Warp) -> Array:
+    """Return height and width, f32[B, 2]."""
     return np.stack([op.height, op.width], axis=1).astype(np.float32)
 
 

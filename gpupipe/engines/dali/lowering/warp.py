@@ -21,6 +21,7 @@ from ....transforms.ops.op import Array
 from ..api import fn, types
 from .canvas import Selected
 from .color import CUT_OFF
+from .geometry import size_of
 from .registry import lowering
 
 
@@ -74,7 +75,7 @@ def _mapped(drawn: Selected, op: Any, matrix: Callable[[Any], Array], *, affine:
     # A perspective map keeps the size.
     size: dict[str, Any] = {}
     if affine:
-        size["size"] = drawn.number("size", types.FLOAT, 1, _size)
+        size["size"] = drawn.number("size", types.FLOAT, 1, size_of)
 
     def mapped(x: Any, *, filled: bool, nearest: bool) -> Any:
         kind = types.INTERP_NN if nearest else types.INTERP_LINEAR
@@ -124,7 +125,3 @@ def _fill(drawn: Selected, op: Any, whole: bool) -> Any:
     if len(numbers) == 1:
         return kind(numbers[0])
     return drawn.beside(drawn.number("fill", name, 3, lambda op: np.tile(numbers, (len(op.mask), 1, 1, 1))))
-
-
-def _size(op: ops.Warp) -> Array:
-    return np.stack([op.height, op.width], axis=1).astype(np.float32)
