@@ -45,19 +45,13 @@ def is_transform(value: Any) -> bool:
     return cls is not None and callable(value) and not isinstance(value, type)
 
 
-def marked(value: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
-    """Copy user code with marks in place of transforms. Return the copy and these transforms.
-
-    Only the objects that lead to a transform are copied; the copy shares all others.
-    """
-    marks = _Marks(mark)
-    return marks.value(value, 0), marks.found
-
-
 def marked_function(function: Any, mark: MakeMark) -> tuple[Any, list[Any]]:
     """Copy a function, a method or a ``functools.partial`` with marks in its enclosed variables and its default
-    arguments. A function that assigns to such variables stays as it is, because the assignment would not be visible
-    outside."""
+    arguments. Return the copy and the transforms that the marks stand for.
+
+    Only the objects that lead to a transform are copied; the copy shares all others. A function that assigns to such
+    variables stays as it is, because the assignment would not be visible outside.
+    """
     marks = _Marks(mark)
     return marks.called(function), marks.found
 

@@ -13,11 +13,11 @@ from .apply import apply_sample, head_and_tail
 from .registry import has_batch_form
 
 
-def check_ops(ops: Sequence[Op], *, channels: int = 3) -> None:
+def check_ops(ops: Sequence[Op]) -> None:
     """Raise :class:`PipelineError` if :func:`~gpupipe.kernels.apply.apply_sample` and
-    :func:`~gpupipe.kernels.apply.apply_tail` cannot run the ops on images with this many channels."""
+    :func:`~gpupipe.kernels.apply.apply_tail` cannot run the ops on images of three channels."""
     head, tail = head_and_tail(ops)
-    _check_head(head, channels)
+    _check_head(head, 3)
     _check_tail(tail)
 
 

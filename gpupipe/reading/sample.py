@@ -25,7 +25,6 @@ from ..transforms.boxes import BatchBoxes
 from ..types import ByHand, Plan
 
 T = TypeVar("T")
-Fetch = Callable[[Callable[[int], Any], int], Any]
 
 log = logging.getLogger("gpupipe")
 
