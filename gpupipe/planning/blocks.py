@@ -117,9 +117,6 @@ class Quality:
 
     displacement: float
     """Mean distance between a sample's position and its index, as a share of the dataset."""
-    distance: float
-    """Mean distance between the indices of consecutive samples, as a share of the dataset; 1/3 for a full
-    permutation."""
     classes: float | None
     """Mean number of different labels in a batch, or ``None`` without labels."""
     global_classes: float | None
@@ -145,11 +142,10 @@ def quality(order: Order, n: int, labels: I64 | None, batch_size: int) -> Qualit
     batches = order.at(positions.reshape(-1))[0].reshape(positions.shape)
     # Two independent uniform numbers in [0, 1] are 1/3 apart on average, which is the value of a full permutation.
     displacement = float(np.abs(batches - positions).mean() / n)
-    distance = float(np.abs(np.diff(batches, axis=1)).mean() / n) if size > 1 else 0.0
     if labels is None:
-        return Quality(displacement, distance, None, None)
+        return Quality(displacement, None, None)
     _, counts = np.unique(labels, return_counts=True)
     # Expected number of different labels among independently drawn samples.
     expected = float((1 - (1 - counts / len(labels)) ** size).sum())
     classes = float(np.mean([len(np.unique(labels[batch])) for batch in batches]))
-    return Quality(displacement, distance, classes, expected)
+    return Quality(displacement, classes, expected)
