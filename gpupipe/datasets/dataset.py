@@ -204,15 +204,19 @@ class Dataset(ABC):
 
         Raises IndexError, and :class:`~gpupipe.errors.SampleError` if the sample cannot be read.
         """
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of {len(self)} samples")
-        index %= len(self)
+        index = self.checked_index(index)
         try:
             if not len(self.transform) and not self.columns:
                 return self.raw(index)
             return provided.one_sample(self, index)
         except Undecodable as e:
             raise SampleError([BadSample(index, self.describe(index), e.kind, e.reason)]) from None
+
+    def checked_index(self, index: int) -> int:
+        """Count a negative index from the end. Raises IndexError."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} of {len(self)} samples")
+        return index % len(self)
 
     @property
     def source(self) -> Source:

@@ -145,23 +145,23 @@ class EncodedImages(Dataset):
         return read, label
 
     def place(self, index: int) -> Place:
-        return self._index.place(self._checked(index), self._prefix, self.limits.max_bytes)
+        return self._index.place(self.checked_index(index), self._prefix, self.limits.max_bytes)
 
     def forget(self, index: int) -> bool:
         return self._source.storage.forget(self.place(index))
 
     def found(self, index: int) -> Found:
-        return self._index.found(self._checked(index))
+        return self._index.found(self.checked_index(index))
 
     def describe(self, index: int) -> str:
         """Return the absolute path, and for a part of a file its name in there."""
-        i = self._checked(index)
+        i = self.checked_index(index)
         path, name = os.path.join(self._prefix, self._index.path(i)), self._index.name(i)
         return os.fsdecode(path + b":" + name if name else path)
 
     def sample_name(self, index: int) -> str:
         """Return the name within the container, or the path below the folder of the dataset if it has a file."""
-        i = self._checked(index)
+        i = self.checked_index(index)
         name = self._index.name(i)
         # A number in a container of its own is only a position, so the path says more.
         alone = not name or (name.isdigit() and self._index.containers == len(self))
@@ -178,11 +178,6 @@ class EncodedImages(Dataset):
 
     def _named(self, rows: list[tuple[int, str, str]]) -> list[BadSample]:
         return [BadSample(i, self.describe(i), kind, reason) for i, kind, reason in rows]
-
-    def _checked(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of {len(self)} samples")
-        return index % len(self)
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:

@@ -209,9 +209,7 @@ class Mixture(Dataset):
         return part.raw(inside)
 
     def __getitem__(self, index: int) -> Any:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of {len(self)} samples")
-        part, inside = self._place(index % len(self))
+        part, inside = self._place(self.checked_index(index))
         return part[inside]
 
     def __repr__(self) -> str:

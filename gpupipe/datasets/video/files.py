@@ -102,7 +102,7 @@ class VideoFiles(Dataset):
 
     def entry(self, index: int) -> VideoEntry:
         """Return what :func:`~gpupipe.codecs.video.decode.decode_clip` needs to know about a sample's video."""
-        row = int(self._row(np.array([self._checked(index)]))[0])
+        row = int(self._row(np.array([self.checked_index(index)]))[0])
         return self._index.entry(row, self._path(row))
 
     def file(self, index: int) -> bytes:
@@ -179,13 +179,13 @@ class VideoFiles(Dataset):
 
     def fetch(self, index: int) -> tuple[str, int | None]:
         """Return (absolute path of the video, label)."""
-        row = int(self._row(np.array([self._checked(index)]))[0])
+        row = int(self._row(np.array([self.checked_index(index)]))[0])
         labels = self._index.labels
         return self._path(row), None if labels is None else int(labels.all[row])
 
     def describe(self, index: int) -> str:
         """Return the absolute path, and the clip number if there are several."""
-        i, k = self._checked(index), self.clips.clips
+        i, k = self.checked_index(index), self.clips.clips
         path = self._path(int(self._row(np.array([i]))[0]))
         return path if k == 1 else f"{path} (clip {i % k + 1} of {k})"
 
@@ -200,18 +200,13 @@ class VideoFiles(Dataset):
         return self._index.encoded(self._row(indices), self._prefix)
 
     def raw(self, index: int) -> tuple[npt.NDArray[np.uint8], int | None]:
-        i = self._checked(index)
+        i = self.checked_index(index)
         at = np.array([i], np.int64)
         frames = self.choose(0, 0, at.astype(np.uint64), at)[0]
         return decode_clip(self.entry(i), frames, upright=self.upright), self.fetch(i)[1]
 
     def _path(self, row: int) -> str:
         return os.fsdecode(os.path.join(self._prefix, self._index.path(row)))
-
-    def _checked(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"index {index} of {len(self)} samples")
-        return int(index) % len(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _MADE_AGAIN}
