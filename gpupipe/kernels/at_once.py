@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -262,6 +263,10 @@ class Steps:
         return steps, (height, width)
 
 
+_FIRST = 200
+"""Calls that are not optimized, of all threads together."""
+
+
 class AtOnce:
     """Writes images to their places in a batch, several in one call. Thread-safe. Views with the same arithmetic share
     one object."""
@@ -269,6 +274,7 @@ class AtOnce:
     def __init__(self, end: _End):
         self._end = end
         """With the constants of planes."""
+        self._calls = 0
 
     @staticmethod
     def of(tail: Sequence[Op], layout: torch.memory_format) -> "AtOnce":
@@ -306,9 +312,12 @@ class AtOnce:
             channels, width = outs[0].shape[0], max(out.shape[2] for out in outs)
             mean, std = repeated(end.mean, channels, width), repeated(end.std, channels, width)
             end = end._replace(mean=mean, std=std)
-        # The first call would wait for an optimizer that has nothing to improve here. Each thread has its own setting.
-        with torch.jit.optimized_execution(False):
-            _compiled(_put_colored if steps.has_colors else _put)(arrays, numbers, steps.hues, end, outs)
+        put = _compiled(_put_colored if steps.has_colors else _put)
+        # The first batch does not wait for TorchScript's optimizer, which takes as long as a batch and saves 2 percent.
+        # Each thread has its own setting.
+        self._calls += 1
+        with nullcontext() if self._calls > _FIRST else torch.jit.optimized_execution(False):
+            put(arrays, numbers, steps.hues, end, outs)
 
 
 @lru_cache

@@ -321,3 +321,20 @@ def test_normalized_batches_have_the_bits_and_strides_of_torchs(
         want = x.clone().sub_(one).div_(one)
         got = normalize(x.clone(), Normalize(values, values), layout, inplace)
         assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+def test_only_the_first_calls_are_not_optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_once, "_FIRST", 2)
+    seen: list[bool] = []
+
+    def put(*arguments: Any) -> None:
+        seen.append(torch._C._get_graph_executor_optimize())
+
+    monkeypatch.setattr(at_once, "_compiled", lambda function: put)
+    ops = resolved("train")
+    at_once._at_once.cache_clear()
+    try:
+        batch_of(ops, "contiguous_format", PIXELS[:4])
+    finally:
+        at_once._at_once.cache_clear()
+    assert seen == [False, False, True, True] and torch._C._get_graph_executor_optimize()
