@@ -263,7 +263,7 @@ class Steps:
         return steps, (height, width)
 
 
-_FIRST = 200
+_FIRST = 100
 """Calls that are not optimized, of all threads together."""
 
 
