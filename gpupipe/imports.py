@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector away from older objects during imports. They allocate so many new ones that it would
-    look through all of torch's several times."""
+    """Freeze existing objects during imports, so that the garbage collector skips them. Imports allocate so many new
+    ones that it would otherwise scan all of torch's several times."""
     if gc.get_freeze_count():  # the script's, or another thread's
         yield
         return

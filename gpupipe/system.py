@@ -6,6 +6,7 @@ import ctypes
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _PROC, _CGROUPS, _SHM = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
@@ -57,6 +58,7 @@ def shm_free() -> int | None:
     return None
 
 
+@cache
 def most_maps() -> int:
     """Return how many regions of memory Linux lets a process map."""
     with suppress(OSError, ValueError):

@@ -78,7 +78,7 @@ def for_torch(image: Picture) -> Array:
 
 
 def unwritten(image: Array) -> Tensor:
-    """Return an array as a tensor that nobody writes to, without a copy if torch can use its memory."""
+    """Return a tensor that must not be written to. It shares the array's memory if torch can use that."""
     if not image.flags.writeable:
         image = image.view()
         with suppress(ValueError):  # the memory itself is read-only

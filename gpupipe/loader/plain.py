@@ -256,7 +256,7 @@ class PlainSession(Session):
                 break
             if not begun:  # the epoch begins with its first batch
                 begun, self._resume, self.next_epoch = True, None, place.epoch + 1
-            # replace() would take ten times as long.
+            # Not replace(), which is slow beside a small batch.
             place = _EpochPosition(place.epoch, place.delivered + 1, self._order_seed, place.rng, place.global_batch)
             self._place = place
             if error is not None:

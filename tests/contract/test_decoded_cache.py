@@ -294,6 +294,8 @@ def test_blocks_in_memory_are_not_copied(tmp_path: Path, monkeypatch: pytest.Mon
     assert cache.read(b"block", 1, 0, 0, 1) is not None
     used = {path.name[-7]: path.stat().st_mtime > 0 for path in kept(tmp_path)}
     assert used == {"0": True, "1": False, "2": False, "3": False}
+    os.truncate(next(path for path in kept(tmp_path) if path.name[-7] == "3"), 0)
+    assert cache.read(b"block", 1, 3, 0, 1) is None and len(kept(tmp_path)) == 3  # removed, as a damaged one
     assert cache.forget(b"block", 1, 0)
     assert cache.read(b"block", 1, 0, 10, 90_000) is None
     assert before[0].tobytes() == blocks[0][10:90_010]  # as long as anyone has it

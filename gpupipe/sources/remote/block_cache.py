@@ -50,7 +50,7 @@ def bytes_kept(length: int) -> int:
     return length + _SUM * -(-length // _PART)
 
 
-def length_of(kept: int) -> int:
+def block_length(kept: int) -> int:
     """Length of the block in a file; the inverse of :func:`bytes_kept`."""
     return kept - _SUM * -(-kept // _WITH_SUM)
 
@@ -126,7 +126,7 @@ class BlockCache:
 
     def _verified(self, fd: int, found: os.stat_result, seed: int, start: int, length: int) -> U8 | None:
         """Read u8[length] from ``start`` on; ``None`` if the bytes do not match their checksums."""
-        size = length_of(found.st_size)
+        size = block_length(found.st_size)
         if start + length > size:
             return None
         first, end = start // _PART * _PART, min(-(-(start + length) // _PART) * _PART, size)

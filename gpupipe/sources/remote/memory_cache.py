@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import system
-from .block_cache import BlockCache, checksums, length_of
+from .block_cache import BlockCache, block_length, checksums
 
 U8 = npt.NDArray[np.uint8]
 
 _CHECKED = 1 << 20
-"""Files of which a process remembers that it checked them. Takes 8 bytes each."""
+"""Number of files whose check a process remembers, in 8 bytes each."""
 
 
 class _Mapped(NamedTuple):
@@ -124,8 +124,10 @@ def _room() -> int:
 
 def _map(fd: int, size: int) -> tuple[U8, npt.NDArray[np.uint64]]:
     """Return a block and its checksums. Raises :class:`ValueError` if the file is too short."""
+    if not size:
+        raise ValueError("the file is empty")
     content = np.frombuffer(memoryview(_pages(fd, size)), np.uint8)
-    block, sums = content[: length_of(size)], content[length_of(size) :]
+    block, sums = content[: block_length(size)], content[block_length(size) :]
     block.flags.writeable = False
     return block, sums.view("<u8")
 
