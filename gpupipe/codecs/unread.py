@@ -210,6 +210,9 @@ def _fromarray(obj: Any, mode: str | None = None) -> Image.Image:
     return _really_of(obj, mode)
 
 
+_fromarray.__module__ = _really_of.__module__  # so that code which calls it is seen to call Pillow
+
+
 class unread:
     """Within this context, images that this thread opens, converts to RGB or L, or makes with ``fromarray()`` stay
     undecoded.

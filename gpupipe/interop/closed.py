@@ -30,10 +30,10 @@ _BUILTINS = frozenset(
      "sum", "super", "tuple", "type", "zip", "Ellipsis", "NotImplemented")
 )  # fmt: skip
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator, torch.Generator)
-_CONSTANTS = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
+CONSTANTS = (int, float, complex, str, bytes, type(None), np.generic, torch.dtype, torch.device)
 _FUNCTIONS = (
-    torch.tensor, torch.as_tensor, torch.is_tensor, torch.add, torch.sub, torch.mul, torch.div, torch.clamp,
-    np.array, np.asarray, np.sqrt, np.clip,
+    torch.tensor, torch.as_tensor, torch.from_numpy, torch.is_tensor, torch.add, torch.sub, torch.mul, torch.div,
+    torch.clamp, np.array, np.asarray, np.ascontiguousarray, np.transpose, np.sqrt, np.clip,
 )  # fmt: skip
 _OF_ANY_CLASS = ("__abstractmethods__", "__annotate_func__", "__annotations__", "__dict__", "__orig_bases__",
                  "__parameters__", "__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl")  # fmt: skip
@@ -71,7 +71,7 @@ class Outside:
 
     def held(self, value: Any) -> None:
         """Add a value of an attribute or an argument. :mod:`gpupipe.interop.snapshot` sees when it changes."""
-        if isinstance(value, _CONSTANTS) or is_transform(value) or not self._is_new(value):
+        if isinstance(value, CONSTANTS) or is_transform(value) or not self._is_new(value):
             return
         if isinstance(value, (list, tuple)):
             for part in value:
@@ -103,7 +103,7 @@ class Outside:
     # ---- what it calls
 
     def called(self, value: Any) -> None:
-        if _is_of_library(value):
+        if is_of_library(value):
             if not _is_known(value):
                 raise NotClosed(f"it uses {_module(value)}.{value.__name__}")
         elif isinstance(value, functools.partial):
@@ -124,12 +124,12 @@ class Outside:
     def of_type(self, cls: type) -> None:
         if not self._is_new(cls):
             return
-        if _is_of_library(cls):
+        if is_of_library(cls):
             if not _is_known(cls):
                 raise NotClosed(f"it has a {cls.__name__}")
             return
         for base in cls.__mro__:
-            if base is object or _is_of_library(base):
+            if base is object or is_of_library(base):
                 continue
             for name, part in vars(base).items():
                 self._of_class(name, part)
@@ -144,14 +144,14 @@ class Outside:
             self.constants.append(part)
             if name not in ("__init__", "__repr__", "__str__"):  # they run earlier or make texts
                 self.function(part)
-        elif isinstance(part, (*_CONSTANTS, tuple)):
+        elif isinstance(part, (*CONSTANTS, tuple)):
             self.constant(part)
         elif name not in _OF_ANY_CLASS:
             raise NotClosed(f"its class has {name}")
 
     def _function_of(self, cls: type, name: str) -> None:
         found = getattr(cls, name, None)
-        if isinstance(found, FunctionType) and not _is_of_library(found):
+        if isinstance(found, FunctionType) and not is_of_library(found):
             self.function(found)
 
     def function(self, function: FunctionType) -> None:
@@ -172,9 +172,9 @@ class Outside:
         if isinstance(value, tuple):
             for part in value:
                 self.constant(part)
-        elif isinstance(value, (FunctionType, type, BuiltinFunctionType)) or _is_of_library(value):
+        elif isinstance(value, (FunctionType, type, BuiltinFunctionType)) or is_of_library(value):
             self.called(value)
-        elif not isinstance(value, _CONSTANTS) and not is_transform(value):
+        elif not isinstance(value, CONSTANTS) and not is_transform(value):
             raise NotClosed(f"it reads a {type(value).__name__} from outside")
 
 
@@ -198,7 +198,7 @@ def _module(thing: Any) -> str:
     return str(module or "")
 
 
-def _is_of_library(thing: Any) -> bool:
+def is_of_library(thing: Any) -> bool:
     """Tell whether a library defines a function or a class."""
     is_either = isinstance(thing, (FunctionType, BuiltinFunctionType, MethodType, type, np.ufunc))
     return is_either and _module(thing).partition(".")[0] in _LIBRARIES
@@ -348,7 +348,12 @@ def check_pure(function: Any) -> None:
         found.called(function)
     else:
         found.instance(function)
-    # Closed code may draw because its draws are replaced, but nothing replaces them here.
+    check_draws(found)
+
+
+def check_draws(found: Outside) -> None:
+    """Raise :class:`NotClosed` if code reaches a random function. Closed code may draw because its draws are replaced
+    elsewhere, but nothing replaces them here."""
     for module, name in FUNCTIONS:
         if any(value is getattr(module, name) for value in found.constants):
             raise NotClosed(f"it draws random numbers with {module.__name__}.{name}()")

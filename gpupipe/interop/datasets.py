@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +22,25 @@ from ..signal_handlers import pass_on
 from ..transforms import Compose, Lambda
 from .classes import class_name, exact_name, known_class, shown
 from .closed import NotClosed, check_pure
+from .draws import NotUnderstood
 from .huggingface import image_rows
 from .huggingface_rows import rows_one_by_one
 from .other_libraries import named_class
-from .recorded import record
+from .recorded import NO_TRANSFORMS, record
 from .replaced import replaced
+from .rows import Rows, rows_of
 from .same_names import UnsupportedError
 from .transforms import translation
 from .user_functions import are_alike
 
 I64 = npt.NDArray[np.int64]
+
+
+class OnlyRows(TranslationError):
+    """A dataset has no transforms, and its samples are rows of arrays, of which torch's loader can make batches."""
+
+    rows: Rows | None = None
+
 
 _FOLDERS = ("ImageFolder", "DatasetFolder")
 _COLOR_ARRAYS = ("CIFAR10", "CIFAR100", "SVHN", "STL10")
@@ -46,7 +56,7 @@ _CHOICES = (
 )
 
 
-def translate_dataset(ds: Any, *, small: bool = True) -> Dataset:
+def translate_dataset(ds: Any, *, small: bool = True, rows: bool = True) -> Dataset:
     """Return a gpupipe dataset with the same samples, labels and transforms.
 
     Args:
@@ -55,6 +65,7 @@ def translate_dataset(ds: Any, *, small: bool = True) -> Dataset:
             depth, and ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
             gpupipe dataset, which is returned as it is.
         small: whether to translate a script's own dataset of small images in memory.
+        rows: whether to read the arrays of a script's own dataset, if that is all that its code does.
 
     Raises:
         TranslationError: the dataset is unknown, or has Python code that would not run; lists the alternatives.
@@ -63,7 +74,9 @@ def translate_dataset(ds: Any, *, small: bool = True) -> Dataset:
         return ds
     try:
         # A known class comes first, because its files or arrays can be read without running the script's code.
-        return _native(ds, small)
+        return _native(ds, small, rows)
+    except OnlyRows:
+        raise
     except TranslationError as e:
         is_table = exact_name(ds, "datasets.arrow_dataset") == "Dataset"
         try:
@@ -82,7 +95,7 @@ def translate_dataset(ds: Any, *, small: bool = True) -> Dataset:
             )
 
 
-def _native(ds: Any, small: bool) -> Dataset:
+def _native(ds: Any, small: bool, rows: bool) -> Dataset:
     """Translate a dataset from the files or arrays that its class is known to hold."""
     _check_replaced(ds)
     name = exact_name(ds, "torch.utils.data")
@@ -91,7 +104,7 @@ def _native(ds: Any, small: bool) -> Dataset:
         if indices.dtype.kind == "i" and (indices < 0).any():
             why = f"its index {indices.min()} counts from the end, and only the inner dataset knows what that means"
             _refuse(ds, why, "negative-index")
-        return ours.Subset(translate_dataset(ds.dataset, small=small), indices)
+        return ours.Subset(translate_dataset(ds.dataset, small=small, rows=rows), indices)
     if name == "ConcatDataset":
         return _concatenated(ds)
     if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
@@ -100,6 +113,8 @@ def _native(ds: Any, small: bool) -> Dataset:
         except UnsupportedError as e:
             _refuse(ds, f"{e}; {named_class(ds)}", e.code)
     cls = known_class(ds, "torchvision.datasets")
+    if (cls is None or _own_methods(ds, cls)) and (made := _of_rows(ds, rows)) is not None:
+        return made
     if cls is None:
         other = named_class(ds)
         if other is not None:
@@ -107,19 +122,35 @@ def _native(ds: Any, small: bool) -> Dataset:
         if isinstance(ds, IterableDataset):
             _refuse(ds, "an IterableDataset is a stream, whose samples cannot be ordered", "stream")
         _refuse(ds, _UNKNOWN, "unknown-dataset")
-    # Methods of the classes between the script's own and the library's, if they decide what is read.
-    own = [
-        f"{c.__qualname__}.{n}"
-        for c in type(ds).__mro__[: type(ds).__mro__.index(cls)]
-        for n in _READS & vars(c).keys()
-    ]
     if cls.__name__ not in (*_FOLDERS, *_COLOR_ARRAYS, *_GRAY_ARRAYS):
         _refuse(ds, _UNKNOWN, "unknown-dataset")
-    if own:
+    if own := _own_methods(ds, cls):
         _refuse(ds, f"it is a subclass of {cls.__name__} with its own {', '.join(sorted(own))}", "own-methods")
     if cls.__name__ in _FOLDERS:
         return _folder(ds, exact=cls is type(ds))
     return _arrays(ds, cls.__name__)
+
+
+def _of_rows(ds: Any, rows: bool) -> Dataset | None:
+    """Return a dataset of the arrays from which a script's dataset takes its samples; ``None`` if its code has to
+    run."""
+    found = rows_of(ds)
+    if found is None:
+        return None
+    if not found.views:
+        error = _refusal(ds, NO_TRANSFORMS, "own-pixels", OnlyRows)
+        error.rows = found
+        raise error
+    # What cannot be translated shows better when the code runs.
+    with suppress(NotUnderstood, UnsupportedError, GpupipeError):
+        return found.dataset() if rows else None
+    return None
+
+
+def _own_methods(ds: Any, cls: type) -> list[str]:
+    """Return the methods of the classes between the script's own and the library's that decide what is read."""
+    classes = type(ds).__mro__[: type(ds).__mro__.index(cls)]
+    return [f"{c.__qualname__}.{n}" for c in classes for n in _READS & vars(c).keys()]
 
 
 def _arrays(ds: Any, name: str) -> Dataset:
@@ -161,11 +192,18 @@ def _concatenated(ds: Any) -> Dataset:
     return _formed(ours.ImageList(paths, labels, transform=first.transform, **limits.pop()._asdict()), first.form)
 
 
-def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoReturn:
-    raise TranslationError(
+E = TypeVar("E", bound=TranslationError)
+
+
+def _refusal(ds: Any, why: str, code: str, kind: type[E]) -> E:
+    return kind(
         f"{shown(ds)} ({class_name(ds)}) cannot be translated: {why}. {_CHOICES}",
         [Reason(about(type(ds).__name__, why), code)],
-    ) from cause
+    )
+
+
+def _refuse(ds: Any, why: str, code: str, cause: Exception | None = None) -> NoReturn:
+    raise _refusal(ds, why, code, TranslationError) from cause
 
 
 def _transform(ds: Any, channels: int = 3, size: tuple[int, int] | None = None) -> tuple[Compose, SampleForm | None]:

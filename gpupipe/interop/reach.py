@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .code import codes_of, global_names, is_full, is_installed, own_classes
-from .marks import CACHED, held, is_transform
+from .marks import CACHED, held, is_transform, kept, named
 
 RESETS = {
     "fork_rng", "isolate_rng", "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_determinism",
@@ -89,6 +89,27 @@ def transforms_outside(ds: Any) -> Iterator[Any]:
         # The values of a WeakKeyDictionary have no length.
         if len(inner) <= _FEW and any(map(is_transform, inner.values() if isinstance(inner, Mapping) else inner)):
             yield part
+
+
+class Reach:
+    """What the code of a dataset names, encloses or finds in its classes."""
+
+    def __init__(self, ds: Any):
+        self.functions = list(functions_reached(ds))
+        self._classes = list(dict.fromkeys(cls for one in _objects(ds, 0, set()) for cls in own_classes(type(one))))
+        self._names = [(function.__globals__, named(function)) for function in self.functions]
+
+    def values(self) -> list[Any]:
+        """Return the functions and their global variables, what they enclose, and the members of their classes, as they
+        are now."""
+        found: list[Any] = []
+        for variables, names in self._names:
+            found += map(variables.get, names)
+        for function in self.functions:
+            found += kept(function)
+        for cls in self._classes:
+            found += vars(cls).values()
+        return found
 
 
 def functions_reached(value: Any) -> Iterator[FunctionType]:

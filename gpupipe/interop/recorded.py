@@ -47,7 +47,7 @@ _SMALL, _STILL_SMALL = 32 * 32, 64 * 64
 about as fast as an engine."""
 _QUICK = (ops.Crop, ops.Flip, ops.Resize, ops.Warp, ops.ToDtype, ops.Normalize, ops.Erase)
 """Ops for which this is so."""
-_NO_TRANSFORMS = "gpupipe does not know what it reads, and it calls no transforms that an engine could do"
+NO_TRANSFORMS = "gpupipe does not know what it reads, and it calls no transforms that an engine could do"
 
 
 class Recorded(FromTorch):
@@ -221,7 +221,7 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
     Raises :class:`UnsupportedError` if it is not such a dataset.
     """
     if exact_name(ds, "torch.utils.data") == "TensorDataset":
-        raise UnsupportedError(_NO_TRANSFORMS, "own-pixels")
+        raise UnsupportedError(NO_TRANSFORMS, "own-pixels")
     is_stream = isinstance(ds, torch.utils.data.IterableDataset)  # torch iterates over it even if it has __getitem__
     if is_stream or not hasattr(ds, "__getitem__") or not hasattr(ds, "__len__"):
         raise UnsupportedError("it is a stream, whose samples cannot be ordered", "stream")
@@ -241,7 +241,7 @@ def record(ds: Any, *, small: bool = True) -> Recorded:
             made = made if isinstance(again, Exception) else again
     # Nothing was recorded, so any other reason would mislead.
     if isinstance(made, UnsupportedError) and not held and not chains.has_written:
-        raise UnsupportedError(_NO_TRANSFORMS, "own-pixels")
+        raise UnsupportedError(NO_TRANSFORMS, "own-pixels")
     if isinstance(made, Exception):
         raise made
     return made

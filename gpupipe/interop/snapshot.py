@@ -18,10 +18,18 @@ from PIL import Image, ImageFile
 from xxhash import xxh3_128_digest
 
 from ..datasets.dataset import Dataset
-from .closed import NotClosed, outside
+from .closed import CONSTANTS, NotClosed, Outside, is_of_library, outside
 from .code import is_installed
 from .marks import held, is_transform
-from .reach import GENERATORS, draws_globally, has_own_code, owner_of, transforms_outside
+from .reach import (
+    GENERATORS,
+    Reach,
+    draws_globally,
+    functions_reached,
+    has_own_code,
+    owner_of,
+    transforms_outside,
+)
 from .replaced import replaced
 
 _VALUES = (int, float, complex, str, bytes, bool, type(None))
@@ -62,9 +70,26 @@ class Snapshot:
 
 
 def _everything(dataset: Any) -> Iterator[Any]:
-    """Iterate over the dataset and a setting of Pillow, which decides about truncated files."""
+    """Iterate over the dataset, its code, and a setting of Pillow, which decides about truncated files."""
     yield bool(ImageFile.LOAD_TRUNCATED_IMAGES)
     yield from _parts(dataset, 0, set())
+    if hasattr(type(dataset), "__getitem__") and next(functions_reached(dataset), None) is not None:
+        yield _code(dataset)
+
+
+def _code(dataset: Any) -> list[Any]:
+    """Return what decides about the samples of closed code, beside the dataset itself; nothing if the code is not
+    closed, so that it has to run."""
+    reach, found = Reach(dataset), Outside()
+    try:
+        for function in reach.functions:
+            found.function(function)
+    except NotClosed:
+        return []
+    kinds = (*CONSTANTS, FunctionType)
+    # gpupipe replaces functions of libraries itself. One of the script in their place is no longer a library's.
+    read = [value for value in found.constants if not is_of_library(value)]
+    return read + [value for value in reach.values() if isinstance(value, kinds)]
 
 
 class Glance:
@@ -79,15 +104,27 @@ class Glance:
     def __init__(self, dataset: Any, before: Glance | None = None):
         self._parts: list[Any] = []
         self._outside: list[Any] = []
+        self._values: list[Any] = []
+        self._transforms: list[Any] = []
+        self._reach: Reach | None
         _attributes(dataset, 0, self._parts)
-        # Without code of the script, nothing outside is read, and only an attribute can bring such code.
-        same = before is not None and not before._has_code and not _differ(before._parts, self._parts)
-        self._has_code: bool = not same and has_own_code(dataset)
-        if self._has_code:
-            _attributes(list(transforms_outside(dataset)), 0, self._outside)
+        # Only an attribute, or what its code names, can bring other code.
+        if before is not None and not _differ(before._parts, self._parts):
+            self._reach, self._transforms = before._reach, before._transforms
+            if self._reach is not None:
+                self._values = self._reach.values()
+            if not _differ(before._values, self._values):
+                _attributes(self._transforms, 0, self._outside)
+                return
+        self._reach = Reach(dataset) if has_own_code(dataset) else None
+        # Without code of the script, nothing outside is read.
+        if self._reach is not None:
+            self._values, self._transforms = self._reach.values(), list(transforms_outside(dataset))
+            _attributes(self._transforms, 0, self._outside)
 
     def differs(self, other: Glance) -> bool:
-        return _differ(self._parts, other._parts) or _differ(self._outside, other._outside)
+        mine, theirs = (self._parts, self._values, self._outside), (other._parts, other._values, other._outside)
+        return any(map(_differ, mine, theirs))
 
 
 def _differ(some: list[Any], others: list[Any]) -> bool:

@@ -187,6 +187,11 @@ def _flatten(t: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield from _flatten(item, f"{where}[{i}]")
 
 
+def leaves_of(t: Any) -> list[Any]:
+    """Return the transforms in containers of any depth that apply one after another."""
+    return [item for _, item in _flatten(t, "")]
+
+
 def _hooked(t: Any) -> bool:
     return any(vars(t).get(name) for name in ("_forward_hooks", "_forward_pre_hooks"))
 

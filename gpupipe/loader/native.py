@@ -60,13 +60,14 @@ class NativeSession(Session):
     def __init__(self, arguments: Arguments):
         super().__init__(arguments)
         self.batch_sampler = arguments.batch_sampler
+        resolved = resolve(arguments)
         self._seen = Snapshot.of(arguments.dataset)
         self._glance = Glance(arguments.dataset)
         """State of the dataset at the last batch of an epoch in progress."""
         imports_anew = arguments.num_workers and start_method(arguments.multiprocessing_context) != "fork"
         self._globals = Snapshot.of(list(transforms_outside(arguments.dataset))) if imports_anew else None
         """State of the transforms outside of the dataset, if torch's worker processes would import them anew."""
-        self._resolve(resolve(arguments))
+        self._resolve(resolved)
         self.position = Position(self.batching, arguments.seed, arguments.generator, workers=arguments.num_workers > 0)
         self.running = Running()
         self.ahead: Ahead | None = None

@@ -19,6 +19,7 @@ from ..datasets.stream import Stream
 from ..engines.staging import map_tensors
 from ..errors import ConfigError, StateError
 from ..interop.classes import exact_name, shown
+from ..interop.rows import Rows
 from ..interop.samplers import length_of
 from ..planning.blocks import BlockShuffle
 from ..reasons import Reason
@@ -28,9 +29,9 @@ from .agreement import Agreement, RankSetting
 from .arguments import Arguments, Replaced
 from .bottleneck import Meter, Work
 from .resolve import device_of
+from .row_batches import RowBatches
 from .session import Session
 from .state import checked_integer, short_repr
-from .tensor_batches import TensorBatches
 from .torch_loader import Loader, Remembered
 
 _VERSION = 2
@@ -81,13 +82,14 @@ class PlainSession(Session):
 
     Args:
         reasons: why gpupipe's engines cannot run it.
+        rows: arrays of the dataset, if they are known.
 
     Raises:
         ConfigError: an option of gpupipe that torch's DataLoader does not have.
         ValueError: torch rejects an argument.
     """
 
-    def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...]):
+    def __init__(self, arguments: Arguments, reasons: tuple[Reason, ...], rows: Rows | None = None):
         super().__init__(arguments)
         self._reasons = reasons
         for name, value in arguments.not_in_torch.items():
@@ -100,7 +102,7 @@ class PlainSession(Session):
         self.shard = arguments.shard or Shard()
         self._agreement = Agreement(self.shard, same_order=True)
         self._remembered: Remembered | None = None
-        self.loader = self._make(self._per_rank(arguments))
+        self.loader = self._make(self._per_rank(arguments), rows)
         self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
         self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
         if arguments.replaced is not None:
@@ -128,10 +130,10 @@ class PlainSession(Session):
             )
         return a.changed(batch_size=share, global_batch_size=None)
 
-    def _make(self, a: Arguments) -> Loader:
+    def _make(self, a: Arguments, rows: Rows | None) -> Loader:
         assert not isinstance(a.shuffle, (str, BlockShuffle))
         sampler, shuffle, generator = a.sampler, a.shuffle, a.generator
-        dataset, collate_fn = TensorBatches.of(a)
+        dataset, collate_fn = RowBatches.of(a, rows)
         if a.seed is not None:
             generator = torch.Generator()
             generator.manual_seed(a.seed)

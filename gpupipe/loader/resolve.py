@@ -107,7 +107,9 @@ def resolve(a: Arguments) -> Resolved:
     try:
         # On a CPU torch's loader transforms small images in memory as fast, and does so if nothing else is asked for.
         small = a.engine_name != "auto" or device.type != "cpu" or bool(a.not_in_torch)
-        dataset = translate_dataset(a.dataset, small=small)
+        # Without user code there are no samples for a function of the script, and no worker processes.
+        rows = not a.collates and not _worker_options(a)
+        dataset = translate_dataset(a.dataset, small=small, rows=rows)
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
     pipeline, more = _for_collate(a, dataset)

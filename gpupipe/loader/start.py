@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
+from ..interop.datasets import OnlyRows
 from ..reasons import FallbackWarning
 from ..script_warnings import warn
 from .arguments import Arguments
@@ -71,7 +72,7 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
             "scaled=True: torch's own loader decodes every image in full, but has to do this work because "
             f"{'; '.join(why.text for why in e.reasons)}; leave it out"
         ) from None
-    session = PlainSession(a, e.reasons)
+    session = PlainSession(a, e.reasons, e.error.rows if isinstance(e.error, OnlyRows) else None)
     if a.engine_name == "auto":
         warn("DataLoader runs on torch's own loader, without DALI", e.reasons, FallbackWarning)
     return session

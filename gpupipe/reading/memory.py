@@ -25,7 +25,7 @@ class InMemory:
     def of(cls, dataset: Dataset) -> InMemory | None:
         """``None`` of a dataset whose samples have to be fetched one by one."""
         rows: npt.NDArray[np.int64] | None = None
-        while type(dataset) is Subset:
+        while isinstance(dataset, Subset):
             rows = dataset.indices if rows is None else dataset.indices[rows]
             dataset = dataset.dataset
         if type(dataset) is not Arrays or not isinstance(dataset.images, np.ndarray):

@@ -1,4 +1,4 @@
-"""Batches of a ``TensorDataset`` are torch's, bit by bit, made with one call per tensor."""
+"""Batches of rows of arrays without transforms are torch's, bit by bit, made with one call per array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils import data
 from torch.utils.data._utils import collate
 
 from gpupipe import DataLoader
-from gpupipe.loader import tensor_batches
+from gpupipe.loader import row_batches
 
 COUNT = 23
 IMAGES = torch.rand(COUNT, 3, 5, 4)
@@ -26,14 +26,14 @@ def dataset(*more: Tensor) -> data.TensorDataset:
 def finished(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each batch of this process was made at once."""
     found = list[bool]()
-    made = tensor_batches.TensorBatches.__getitems__
+    made = row_batches.RowBatches.__getitems__
 
     def watched(self: Any, indices: Any) -> Any:
         batch = made(self, indices)
-        found.append(type(batch) is tensor_batches._Batch)
+        found.append(type(batch) is row_batches._Batch)
         return batch
 
-    monkeypatch.setattr(tensor_batches.TensorBatches, "__getitems__", watched)
+    monkeypatch.setattr(row_batches.RowBatches, "__getitems__", watched)
     return found
 
 

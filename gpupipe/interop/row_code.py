@@ -1,0 +1,242 @@
+"""A run of a dataset's own code with stand-ins for its index, its arrays and its transforms."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+from .closed import CONSTANTS, Outside, check_draws
+from .code import codes_of, is_installed, own_classes
+from .draws import NotUnderstood
+from .marks import is_transform
+from .replaced import is_foreign, replaced
+from .row_stand_ins import FUNCTIONS, Applied, Row, StandIn, Table
+
+_OF_TORCHVISION = {
+    "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "KMNIST", "MNIST", "QMNIST", "STL10", "SVHN", "USPS",
+}  # fmt: skip
+_ASKS = {"__class__", "__dict__", "super", "type"}
+"""Names by which code gets at more than a stand-in shows."""
+_FEW = 16
+"""Length up to which a list may be a list of arrays."""
+
+
+def sample_of(ds: Any, count: int) -> Any:
+    """Return what the code of a dataset returns for any index below ``count``, with stand-ins.
+
+    Raises:
+        NotClosed: the code reaches something unknown.
+        NotUnderstood: it does something that may differ from index to index.
+        Exception: whatever the code raises because of a stand-in.
+    """
+    run = _Run()
+    made = run.dataset(ds)[Row(run, np.arange(count), "python")]
+    # The code may have caught the exception itself.
+    if run.problem:
+        raise NotUnderstood(run.problem)
+    return made
+
+
+class _Run:
+    """One run of a dataset's code."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        """Why the run is not understood."""
+        self.reached = Outside()
+        """What the code reads from outside of the dataset."""
+        self._functions: dict[FunctionType, FunctionType] = {}
+        self._seen: dict[int, Any] = {}
+        """What the code sees in place of an object, by the object's identity."""
+        for (module, name), act in FUNCTIONS.items():
+            original = getattr(sys.modules.get(module), name, None)
+            # A function that the script has put in its place is code of the script.
+            if original is not None and not is_foreign("", original):
+                self._seen[id(original)] = _of_either(original, act)
+        numbers = {"int": _number(int, Row.to_int), "float": _number(float, Row.to_float)}
+        self.builtins = {**vars(builtins), **numbers}
+
+    def refuse(self, why: str) -> NoReturn:
+        self.problem = self.problem or why
+        raise NotUnderstood(why)
+
+    # ---- what the code sees
+
+    def held(self, value: Any) -> Any:
+        """Return what the code sees in place of a value that a dataset holds."""
+        if isinstance(value, CONSTANTS):
+            return value
+        if id(value) not in self._seen:
+            self._seen[id(value)] = self._held(value)
+        return self._seen[id(value)]
+
+    def _held(self, value: Any) -> Any:
+        if is_transform(value):
+            return Applied(self, transform=value)
+        if (table := _table_of(value)) is not None:
+            array, kind = table
+            return Table(self, array=array, kind=kind, numbers=value if type(value) is list else None)
+        if type(value) in (list, tuple) and len(value) <= _FEW:
+            return type(value)(map(self.held, value))
+        return self.dataset(value)
+
+    def outside(self, value: Any) -> Any:
+        """Return what the code sees in place of a value that it reads from outside."""
+        if isinstance(value, ModuleType):
+            return _Module(self, value)
+        if id(value) in self._seen:
+            return self._seen[id(value)]
+        if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
+            return self.function(value)
+        return self.held(value) if is_transform(value) else value
+
+    def function(self, function: FunctionType, *, known: bool = False) -> FunctionType:
+        """Return a copy of a function that sees stand-ins. Raises :class:`NotClosed`.
+
+        Args:
+            known: whether it belongs to a library, so that nobody need look at what it reaches.
+        """
+        if function not in self._functions:
+            if not known:
+                # Before anything runs that could leave a trace.
+                self.reached.function(function)
+                check_draws(self.reached)
+                if any(_ASKS & {*code.co_names} for code in codes_of(function.__code__)):
+                    self.refuse("it asks for classes or attributes")
+            names = _Names(self, function.__globals__)
+            made = FunctionType(
+                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+            )
+            made.__kwdefaults__ = function.__kwdefaults__
+            self._functions[function] = made
+        return self._functions[function]
+
+    # ---- datasets
+
+    def dataset(self, ds: Any) -> Any:
+        """Return a stand-in for a dataset, which shows its attributes."""
+        if id(ds) not in self._seen:
+            self._seen[id(ds)] = self._dataset(ds)
+        return self._seen[id(ds)]
+
+    def _dataset(self, ds: Any) -> Any:
+        cls, own = type(ds), getattr(ds, "__dict__", {})
+        mine = {*own_classes(cls)}
+        # torch calls __getitems__ instead, if there is one.
+        special = {name for base in mine for name in vars(base)} & {"__getattr__", "__getattribute__", "__getitems__"}
+        if not hasattr(cls, "__getitem__") or type(cls) is not type or special or replaced(ds):
+            self.refuse(f"it uses a {cls.__name__}")
+
+        def member_of(name: str) -> Any:
+            """Return a member of the class with functions that see stand-ins."""
+            base = next((base for base in cls.__mro__ if name in vars(base)), object)
+            member, known = vars(base).get(name), _is_known(base)
+            if isinstance(member, FunctionType) and (known or base in mine):
+                return self.function(member, known=known)
+            if isinstance(member, (property, staticmethod)) and base in mine:
+                function = member.fget if isinstance(member, property) else member.__func__
+                if isinstance(function, FunctionType):
+                    return type(member)(self.function(function))
+            return member if isinstance(member, CONSTANTS) and base in mine else self.refuse(f"it reads {name}")
+
+        def attribute(stand_in: Any, name: str) -> Any:
+            if name == "__class__":
+                return cls
+            # As in Python, a property comes before an attribute of the object, and a method after it.
+            if name in own and not isinstance(getattr(cls, name, None), property):
+                return self.held(own[name])
+            member = member_of(name)
+            return member.__get__(stand_in) if hasattr(member, "__get__") else member
+
+        def refuse(*_: Any) -> Any:
+            return self.refuse("it changes a dataset")
+
+        members = {
+            "__getattribute__": attribute,
+            "__setattr__": refuse,
+            "__delattr__": refuse,
+            "__getitem__": member_of("__getitem__"),
+            "__len__": lambda stand_in: len(ds),
+        }
+        return object.__new__(type(cls.__name__, (StandIn,), members))
+
+
+class _Names(dict[str, Any]):
+    """Global variables of a module, as the code sees them."""
+
+    def __init__(self, run: _Run, names: Mapping[str, Any]):
+        super().__init__({"__builtins__": run.builtins, "__name__": names.get("__name__")})
+        self._run, self._names = run, names
+
+    def __missing__(self, name: str) -> Any:
+        return self._run.outside(self._names[name])
+
+
+class _Module:
+    """Stand-in for a module, some of whose functions accept stand-ins."""
+
+    def __init__(self, run: _Run, module: ModuleType):
+        self._run, self._module = run, module
+
+    def __getattr__(self, name: str) -> Any:
+        return self._run.outside(getattr(self._module, name))
+
+
+def _of_either(original: Any, act: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does ``act`` to a stand-in, and otherwise what the original does."""
+
+    def function(*given: Any, **named: Any) -> Any:
+        return (act if given and isinstance(given[0], StandIn) else original)(*given, **named)
+
+    return function
+
+
+def _number(kind: type, act: Callable[[Row], Row]) -> Any:
+    """Return a stand-in for ``int`` or ``float``, which also converts the number in a row."""
+
+    class Number(type):
+        def __call__(cls, *given: Any, **named: Any) -> Any:
+            return _of_either(kind, lambda row: act(row) if type(row) is Row else kind(row))(*given, **named)
+
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, kind)
+
+        def __getattr__(cls, name: str) -> Any:
+            return getattr(kind, name)
+
+    # With this attribute, numpy takes it for a data type.
+    return Number(kind.__name__, (), {"dtype": np.dtype(kind)})
+
+
+def _is_known(cls: type) -> bool:
+    """Tell whether a library's class takes its samples from rows of arrays, or from another dataset."""
+    return cls in (Subset, TensorDataset) or (
+        cls.__module__.startswith("torchvision.datasets.") and cls.__name__ in _OF_TORCHVISION
+    )
+
+
+def _table_of(value: Any) -> tuple[npt.NDArray[Any], str] | None:
+    """Return the array of a value that has rows, and the kind of these; ``None`` for any other value."""
+    if type(value) in (np.ndarray, np.memmap) and value.dtype.kind in "biuf" and value.ndim:
+        return value.view(np.ndarray), "numpy"
+    if type(value) is torch.Tensor and value.ndim and value.device.type == "cpu" and value.layout is torch.strided:
+        plain = not (value.requires_grad or value.is_quantized or value.dtype.is_complex)
+        return (value.numpy(), "tensor") if plain and value.dtype is not torch.bfloat16 else None
+    if type(value) is range:
+        return np.arange(value.start, value.stop, value.step), "python"
+    if type(value) is list and value and len(kinds := {*map(type, value)}) == 1:
+        (kind,) = kinds
+        if issubclass(kind, (np.integer, np.floating)):
+            return np.asarray(value), "numpy"
+        array = np.asarray(value) if kind in (int, float) else None
+        # Larger integers would become floats or objects.
+        return (array, "python") if array is not None and array.dtype in (np.int64, np.float64) else None
+    return None

@@ -1,0 +1,224 @@
+"""A script's own datasets whose samples are rows of arrays, such as images and labels in memory.
+
+``__getitem__`` runs once, with stand-ins for the index, for the arrays that the dataset holds and for its transforms.
+If the code is closed (:mod:`.closed`) and does nothing with them but take a row, make an image of it and give it to a
+transform, it does the same for every index. So batches can be made of the arrays themselves. Datasets and subsets that
+the dataset reads are followed in the same way.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import IterableDataset, default_collate
+
+from .. import datasets as ours
+from ..datasets.dataset import Dataset
+from ..datasets.sample_form import Rest, SampleForm, View, kept, leaves, mapped, view_of
+from ..signal_handlers import pass_on
+from ..targets import NumberColumn
+from ..transforms import Compose, MultiView, PILToTensor
+from ..transforms.albumentations import ToArray
+from .classes import exact_name
+from .closed import NotClosed
+from .draws import NotUnderstood
+from .marks import marked_dataset
+from .row_code import sample_of
+from .row_stand_ins import I64, Picture, Row, StandIn, Transformed
+from .transforms import leaves_of, translation
+
+_TRIED = 3
+"""Number of samples that the script's own code makes as well."""
+
+
+def rows_of(ds: Any) -> Rows | None:
+    """Return the arrays from which a script's dataset takes its samples; ``None`` if it may do more than that."""
+    if isinstance(ds, IterableDataset) or not hasattr(type(ds), "__len__"):
+        return None
+    try:
+        count = len(ds)
+        found = Rows(ds, sample_of(ds, count), count)
+        found.check()
+        return found
+    except (NotClosed, NotUnderstood):
+        return None
+    except Exception as e:  # raised by code that cannot work with a stand-in
+        pass_on(e)
+        return None
+
+
+class _Shown:
+    """What transforms were given when the script's own code ran."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def standing(self, transform: Any) -> Callable[..., Any]:
+        """Return a stand-in for a transform, which returns a tensor with the number of what it was given."""
+
+        def show(*given: Any, **named: Any) -> Any:
+            (image,) = (*given, *named.values())
+            before = self.of(image)
+            self._found.append((image, (transform,)) if before is None else (before[0], (*before[1], transform)))
+            made = torch.tensor(len(self._found) - 1.0, dtype=torch.float64)
+            return {"image": made} if named else made
+
+        return show
+
+    def of(self, value: Any) -> tuple[Any, tuple[Any, ...]] | None:
+        """Return the image that a number stands for, and the transforms that it was given to."""
+        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64 or value.ndim:
+            return None
+        return self._found[int(value)]
+
+
+class Rows:
+    """Arrays from which a dataset takes its samples.
+
+    Args:
+        ds: the dataset.
+        sample: what its code returns for any index below ``count``.
+
+    Attributes:
+        views: images that its samples have after transforms, if any.
+
+    Raises :class:`NotUnderstood` if a sample has anything but transformed images of one array and rows of others.
+    """
+
+    def __init__(self, ds: Any, sample: Any, count: int):
+        self.ds, self._sample, self.count = ds, sample, count
+        parts = {id(part): part for part in leaves(sample)}.values()
+        self.views = [part for part in parts if type(part) is Transformed]
+        self._rows = [part for part in parts if type(part) is Row]
+        if not parts or len(self.views) + len(self._rows) < len(parts):
+            raise NotUnderstood("its samples have other parts")
+        if len({_place_of(view.image) for view in self.views}) > 1:
+            raise NotUnderstood("its samples have several images")
+        self._is_flat = type(sample) in (tuple, list) and all(type(part) is Row for part in sample)
+        self._types: dict[int, np.dtype[Any]] = {}
+        """Data type that torch gives to a batch, by the identity of the row."""
+
+    def check(self) -> None:
+        """Compare some samples with what the script's own code makes. Raise :class:`NotUnderstood` if they differ."""
+        shown = _Shown()
+        other = marked_dataset(self.ds, shown.standing)[0]
+        indices = sorted({round(k) for k in np.linspace(0, self.count - 1, _TRIED)})
+        values: dict[int, list[Any]] = {id(row): [] for row in self._rows}
+        for index in indices:
+            for part, true in _pairs(self._sample, other[index]):
+                if type(part) is Row:
+                    values[id(part)].append(true)
+                elif (given := shown.of(true)) is None or not _is_given(part, *given, index):
+                    raise NotUnderstood("its images are not those of the array")
+        for row in self._rows:
+            batch = default_collate(values[id(row)])
+            self._types[id(row)] = batch.numpy().dtype
+            made = self._taken(row, np.array(indices))
+            if made.stride() != batch.stride() or not torch.equal(made.nan_to_num(), batch.nan_to_num()):
+                raise NotUnderstood("its numbers are not those of the arrays")
+
+    def batch(self, indices: I64) -> Any:
+        """Return a batch as torch makes it, for samples without transformed images. Raises :class:`NotUnderstood`."""
+        if self._is_flat:
+            return [self._taken(row, indices) for row in self._sample]
+        return mapped(lambda row: self._taken(row, indices), self._sample)
+
+    def _taken(self, row: Row, indices: I64) -> torch.Tensor:
+        # Only a batch has the type that torch gives to numbers.
+        return torch.from_numpy(np.ascontiguousarray(row.take(indices), self._types[id(row)]))
+
+    def dataset(self) -> Dataset:
+        """Return a dataset of the arrays. Raises :class:`NotUnderstood` and the errors of translation."""
+        image = self.views[0].image
+        row = _row_of(image)
+        if row.type != np.uint8 or row.array.dtype != np.uint8:
+            raise NotUnderstood("its images are not bytes")
+        planes = row.kind == "tensor" and row.ndim == 3
+        pixels = np.moveaxis(row.array, 1, -1) if planes else row.array
+        color = pixels.shape[3:] == (3,) or (type(image) is Picture and image.mode == "RGB")
+        found = [
+            translation(self._chain(view), channels=3 if color else 1, size=pixels.shape[1:3]) for view in self.views
+        ]
+        kinds = {one.kind for one in found}
+        if len(kinds) > 1 or not kinds <= {"tensor", "image"}:
+            raise NotUnderstood("its images are no tensors, or some are of another kind")
+        pipeline, views = found[0].pipeline, [found[0].views]
+        if len(found) > 1:
+            if any(len(one.pipeline.outputs) > 1 for one in found):
+                raise NotUnderstood("it makes several views of each of several views")
+            views = [view_of(number, *kinds) for number in range(len(found))]
+            same = all(view.steps == self.views[0].steps for view in self.views)
+            several = MultiView(pipeline, len(found)) if same else MultiView([one.pipeline for one in found])
+            pipeline = Compose([several])
+        return self._formed(pixels, row.at, pipeline, views)
+
+    def _chain(self, view: Transformed) -> list[Any]:
+        """Return the transforms of a PIL image that do what these do."""
+        steps, row = leaves_of(view.steps), _row_of(view.image)
+        if type(view.image) is Picture:
+            return steps
+        if row.kind == "numpy":
+            return [ToArray(), *steps]
+        if exact_name(steps[0], "torchvision.transforms") == "ToPILImage" and steps[0].mode is None:
+            return steps[1:]
+        if row.ndim != 3:
+            raise NotUnderstood("its images have no channels")
+        return [PILToTensor(), *steps]
+
+    def _formed(self, pixels: npt.NDArray[Any], at: I64 | None, pipeline: Compose, views: list[Any]) -> Dataset:
+        """Return the dataset that makes these samples."""
+        rests = {id(row): Rest((str(k),)) for k, row in enumerate(self._rows)}
+        positions = rests | dict(zip(map(id, self.views), views, strict=True))
+        tree = kept(lambda part: positions[id(part)], self._sample)
+        columns = [row.every().astype(self._types[id(row)], copy=False) for row in self._rows]
+        is_labeled = [column.dtype == np.int64 and column.ndim == 1 for column in columns] == [True]
+        if tree == (View(0), *rests.values()) and is_labeled and at is None:
+            return ours.Arrays(pixels, *columns, transform=pipeline)
+        made: Dataset = ours.Arrays(pixels, transform=pipeline)
+        made = made if at is None else ours.Subset(made, at)
+        if columns:
+            made = ours.Columns(made, {str(k): NumberColumn(column) for k, column in enumerate(columns)})
+        made.form = SampleForm(tree)
+        return made
+
+
+def _row_of(image: Picture | Row) -> Row:
+    return image.row if type(image) is Picture else image  # type: ignore[return-value]
+
+
+def _place_of(image: Picture | Row) -> tuple[Any, ...]:
+    """Return everything that tells images of arrays apart."""
+    row = _row_of(image)
+    at = None if row.at is None else row.at.tobytes()
+    mode = image.mode if type(image) is Picture else ""
+    return row.array.__array_interface__["data"], row.array.shape, row.array.strides, at, row.kind, mode
+
+
+def _is_given(part: Transformed, image: Any, steps: tuple[Any, ...], index: int) -> bool:
+    """Tell whether the image is that of the array, and the transforms are the same."""
+    if len(steps) != len(part.steps) or not all(map(operator.is_, steps, part.steps)):
+        return False
+    pixels, expected = np.asarray(image), _row_of(part.image).take(np.array([index]))[0]
+    if type(part.image) is Picture and part.image.mode == "RGB" and expected.ndim == 2:
+        expected = np.repeat(expected[:, :, None], 3, axis=2)
+    same_kind = isinstance(image, part.image.__class__)
+    return same_kind and pixels.dtype == expected.dtype and np.array_equal(pixels, expected)
+
+
+def _pairs(part: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    """Iterate over the leaves of two samples. Raise :class:`NotUnderstood` if their containers differ."""
+    if isinstance(part, StandIn) or not isinstance(part, (list, tuple, Mapping)):
+        yield part, other
+        return
+    if type(part) is not type(other) or len(part) != len(other):
+        raise NotUnderstood("its samples have different forms")
+    keys = [*part] if isinstance(part, Mapping) else range(len(part))
+    if isinstance(part, Mapping) and keys != [*other]:
+        raise NotUnderstood("its samples have different keys")
+    for key in keys:
+        yield from _pairs(part[key], other[key])
