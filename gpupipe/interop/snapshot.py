@@ -143,6 +143,7 @@ def _attributes(value: Any, depth: int, found: list[Any]) -> None:
     elif isinstance(value, (list, tuple, set)):
         parts = value
     else:
+        found.append(type(value))
         parts = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
     if depth > _NEAR or len(parts) > _FEW:
         found.append(len(parts))

@@ -394,7 +394,7 @@ def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered:
 
 
 class Tiny(data.Dataset[Any]):
-    """A script's own, with its images in one array."""
+    """A script's own, which computes images from one array."""
 
     def __init__(self, size: int, *before: Any):
         self.images = np.random.default_rng(0).integers(0, 256, (12, size, size, 3), np.uint8)
@@ -404,7 +404,7 @@ class Tiny(data.Dataset[Any]):
         return len(self.images)
 
     def __getitem__(self, i: int) -> Any:
-        return self.transform(Image.fromarray(self.images[i])), i
+        return self.transform(Image.fromarray(255 - self.images[i])), i
 
 
 @pytest.mark.parametrize(("size", "options", "taken"), [
