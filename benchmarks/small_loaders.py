@@ -84,6 +84,10 @@ _OF: dict[str, tuple[str, ...]] = {
     "own Dataset of arrays": (
         "ToTensor, Normalize", "crop, flip", "RandomRotation", "ColorJitter", "AutoAugment", "Resize(224)",
     ),
+    "own Dataset of floats": ("-",),
+    "own part of CIFAR10": ("ToTensor, Normalize", "crop, flip"),
+    "own pairs of views": ("crop, flip", "RandomResizedCrop"),
+    "own Dataset that computes": ("ToTensor, Normalize", "crop, flip"),
     "ImageFolder of 32 x 32": ("ToTensor", "ToTensor, Normalize", "crop, flip", "ColorJitter", "AutoAugment"),
     "ImageFolder of 96 x 96": ("ToTensor, Normalize", "Resize(64)", "RandomResizedCrop"),
 }  # fmt: skip
@@ -129,7 +133,7 @@ def _noise(*shape: int) -> Any:
 
 
 class _Own(torch.utils.data.Dataset[Any]):
-    """Make the dataset of a script that has its images in one array."""
+    """The dataset of a script that has its images in one array."""
 
     def __init__(self, images: Any, labels: Any, transform: Any):
         self.images, self.labels, self.transform = images, labels, transform
@@ -137,8 +141,41 @@ class _Own(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[Any, int]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         return self.transform(Image.fromarray(self.images[index])), int(self.labels[index])
+
+
+class _Floats(_Own):
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self.images[index], self.labels[index]
+
+
+class _Views(_Own):
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        image = Image.fromarray(self.images[index])
+        return self.transform(image), self.transform(image), self.labels[index]
+
+
+class _Computes(_Own):
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self.transform(Image.fromarray(255 - self.images[index])), int(self.labels[index])
+
+
+class _Part(torch.utils.data.Dataset[Any]):
+    """A part of another dataset, as in federated learning."""
+
+    def __init__(self, dataset: Any, indices: Any):
+        self.dataset, self.indices = dataset, list(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, item: int) -> tuple[Any, ...]:
+        image, label = self.dataset[self.indices[item]]
+        return image, label
+
+
+_OWN = {"own Dataset of arrays": _Own, "own pairs of views": _Views, "own Dataset that computes": _Computes}
 
 
 @lru_cache(maxsize=4)
@@ -156,14 +193,18 @@ def dataset(case: Case, root: str) -> Any:
     n, labels = case.samples, np.arange(case.samples) % 10
     if case.data == "TensorDataset":
         return TensorDataset(torch.from_numpy(_noise(n, 3, 32, 32)).float().div(255), torch.from_numpy(labels))
+    if case.data == "own Dataset of floats":
+        return _Floats(_noise(n, 3, 32, 32).astype(np.float32) / 255, labels.tolist(), None)
     gray = case.data.endswith("MNIST") or case.data == "USPS"
     size = {"USPS": 16, "STL10": 96, "ImageFolder of 96 x 96": 96}.get(case.data, 28 if gray else 32)
     transform = T.Compose(_recipes(size, GRAY if gray else COLOR)[case.recipe])
     if "Folder" in case.data:
         return D.ImageFolder(str(_folder(size, n, root)), transform)
-    if case.data.startswith("own"):
-        return _Own(_noise(n, size, size, 3), labels, transform)
-    cls = getattr(D, case.data)
+    if case.data in _OWN:
+        return _OWN[case.data](_noise(n, size, size, 3), labels, transform)
+    is_part = case.data == "own part of CIFAR10"
+    cls = D.CIFAR10 if is_part else getattr(D, case.data)
+    n, labels = (2 * n, np.arange(2 * n) % 10) if is_part else (n, labels)
     made = cls.__new__(cls)
     made.transform, made.target_transform, made.transforms, made.root = transform, None, None, root
     made.train, made.split = True, "train"
@@ -175,7 +216,7 @@ def dataset(case: Case, root: str) -> Any:
         made.data, made.targets = torch.from_numpy(_noise(n, size, size)), torch.from_numpy(labels)
     else:
         made.data, made.targets = _noise(n, size, size, 3), labels.tolist()
-    return made
+    return _Part(made, np.random.default_rng(0).permutation(n)[: case.samples]) if is_part else made
 
 
 # ---- measuring
@@ -194,7 +235,7 @@ def _timed(make: Callable[..., Any], case: Case, data: Any) -> dict[str, float]:
     loader = make(data, batch_size=case.batch_size, shuffle=case.shuffle, num_workers=case.workers)
     for _ in range(case.epochs):
         count = 0
-        for images, _ in loader:
+        for images, *_ in loader:
             count += len(images)
         assert count == case.samples, (count, case)
     if isinstance(loader, gpupipe.DataLoader):
