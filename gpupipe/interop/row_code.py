@@ -39,6 +39,7 @@ def sample_of(ds: Any, count: int) -> Any:
     """
     run = _Run()
     made = run.dataset(ds)[Row(run, np.arange(count), "python")]
+    run.is_over = True
     # The code may have caught the exception itself.
     if run.problem:
         raise NotUnderstood(run.problem)
@@ -49,6 +50,8 @@ class _Run:
     """One run of a dataset's code."""
 
     def __init__(self) -> None:
+        self.is_over = False
+        """Whether the code has returned."""
         self.problem = ""
         """Why the run is not understood."""
         self.reached = Outside()

@@ -34,6 +34,9 @@ _SAFE = 1 << 31
 class Refuses(Protocol):
     """What a run of the code offers its stand-ins."""
 
+    is_over: bool
+    """Whether the code has returned."""
+
     def refuse(self, why: str) -> NoReturn:
         """End the run."""
 
@@ -324,10 +327,17 @@ class Transformed(StandIn):
     Attributes:
         image: the image that the first transform is given.
         steps: the transforms.
+        is_tensor: whether the code works only if they make one tensor.
     """
 
     image: Picture | Row
     steps: tuple[Any, ...]
+    is_tensor: bool
+
+    # No transform has run, so what it returns has no type yet.
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return Transformed if self.run.is_over else self.run.refuse("it asks for the type of a transform's result")
 
 
 class Applied(StandIn):
@@ -338,6 +348,10 @@ class Applied(StandIn):
     """
 
     transform: Any
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self.transform)
 
     def __bool__(self) -> bool:
         return bool(self.transform)
@@ -356,7 +370,7 @@ class Applied(StandIn):
             image, earlier = image.image, image.steps
         if type(image) not in (Picture, Row):
             self.run.refuse("it gives a transform something else than an image")
-        return Transformed(self.run, image=image, steps=(*earlier, self.transform))
+        return Transformed(self.run, image=image, steps=(*earlier, self.transform), is_tensor=False)
 
 
 def numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
@@ -388,7 +402,7 @@ def _to_pil_image(pic: Any, mode: str | None = None) -> Picture:
 
 def _tensor(data: Any, dtype: Any = None) -> Any:
     if type(data) is Transformed and dtype is None:
-        return data  # copies what a transform has made
+        return Transformed(data.run, image=data.image, steps=data.steps, is_tensor=True)
     if type(data) is not Row or not isinstance(dtype, (torch.dtype, type(None))):
         data.run.refuse("it makes a tensor of something else than a row")
     if dtype is None and data.kind == "python" and data.type.kind == "f":

@@ -9,7 +9,7 @@ the dataset reads are followed in the same way.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,25 +56,34 @@ class _Shown:
     """What transforms were given when the script's own code ran."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Any, tuple[Any, ...]]] = []
+        self.found: list[tuple[Any, tuple[Any, ...]]] = []
 
-    def standing(self, transform: Any) -> Callable[..., Any]:
-        """Return a stand-in for a transform, which returns a tensor with the number of what it was given."""
-
-        def show(*given: Any, **named: Any) -> Any:
-            (image,) = (*given, *named.values())
-            before = self.of(image)
-            self._found.append((image, (transform,)) if before is None else (before[0], (*before[1], transform)))
-            made = torch.tensor(len(self._found) - 1.0, dtype=torch.float64)
-            return {"image": made} if named else made
-
-        return show
+    def standing(self, transform: Any) -> _Showing:
+        return _Showing(self, transform)
 
     def of(self, value: Any) -> tuple[Any, tuple[Any, ...]] | None:
         """Return the image that a number stands for, and the transforms that it was given to."""
         if not isinstance(value, torch.Tensor) or value.dtype != torch.float64 or value.ndim:
             return None
-        return self._found[int(value)]
+        return self.found[int(value)]
+
+
+class _Showing:
+    """Stand-in for a transform, which returns a tensor with the number of what it was given."""
+
+    def __init__(self, shown: _Shown, transform: Any):
+        self._shown, self._transform = shown, transform
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._transform)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        (image,) = (*given, *named.values())
+        image, steps = self._shown.of(image) or (image, ())
+        self._shown.found.append((image, (*steps, self._transform)))
+        made = torch.tensor(len(self._shown.found) - 1.0, dtype=torch.float64)
+        return {"image": made} if named else made
 
 
 class Rows:
@@ -147,6 +156,8 @@ class Rows:
         kinds = {one.kind for one in found}
         if len(kinds) > 1 or not kinds <= {"tensor", "image"}:
             raise NotUnderstood("its images are no tensors, or some are of another kind")
+        if any(view.is_tensor and one.nested is not None for view, one in zip(self.views, found, strict=True)):
+            raise NotUnderstood("it makes a tensor of several views")
         pipeline, views = found[0].pipeline, [found[0].views]
         if len(found) > 1:
             if any(len(one.pipeline.outputs) > 1 for one in found):
@@ -175,16 +186,27 @@ class Rows:
         rests = {id(row): Rest((str(k),)) for k, row in enumerate(self._rows)}
         positions = rests | dict(zip(map(id, self.views), views, strict=True))
         tree = kept(lambda part: positions[id(part)], self._sample)
-        columns = [row.every().astype(self._types[id(row)], copy=False) for row in self._rows]
-        is_labeled = [column.dtype == np.int64 and column.ndim == 1 for column in columns] == [True]
-        if tree == (View(0), *rests.values()) and is_labeled and at is None:
-            return ours.Arrays(pixels, *columns, transform=pipeline)
-        made: Dataset = ours.Arrays(pixels, transform=pipeline)
-        made = made if at is None else ours.Subset(made, at)
+        # If all values are those of the same rows, nothing has to be copied.
+        alike = all(len(row.array) == len(pixels) and _are_equal(row.at, at) for row in self._rows)
+        columns = [(row.array if alike else row.every()).astype(self._types[id(row)], copy=False) for row in self._rows]
+        is_label = [column.dtype == np.int64 and column.ndim == 1 for column in columns] == [True]
+        made: Dataset
+        if tree == (View(0), *rests.values()) and is_label and alike:
+            made = ours.Arrays(pixels, *columns, transform=pipeline)
+            return made if at is None else ours.Subset(made, at)
+        made = ours.Arrays(pixels, transform=pipeline)
+        if at is not None and not alike:
+            made = ours.Subset(made, at)
         if columns:
             made = ours.Columns(made, {str(k): NumberColumn(column) for k, column in enumerate(columns)})
+        if at is not None and alike:
+            made = ours.Subset(made, at)
         made.form = SampleForm(tree)
         return made
+
+
+def _are_equal(at: I64 | None, other: I64 | None) -> bool:
+    return at is other or (at is not None and other is not None and np.array_equal(at, other))
 
 
 def _row_of(image: Picture | Row) -> Row:

@@ -120,6 +120,21 @@ def as_integer(value: Any) -> int:
     return int(value) if isinstance(value, np.integer) else -1
 
 
+class Asks(Own):
+    def __getitem__(self, index: int) -> Any:
+        image = Image.fromarray(self.data[index])
+        if isinstance(self.transform, tvt.Compose) and isinstance(image, Image.Image):
+            return self.transform(image), len(self) if isinstance(self.data, list) else self.targets[index]
+        return 0
+
+
+class Fewer(Own):
+    labels = np.arange(N + 9)
+
+    def __len__(self) -> int:
+        return N - 3
+
+
 class Tensors(data.Dataset[Any]):
     """The class of a well-known answer to "transforms for a TensorDataset"."""
 
@@ -251,6 +266,8 @@ RECOGNIZED: dict[str, Callable[[], Any]] = {
     "alone": Alone,
     "types": Types,
     "helpers": Helpers,
+    "asks for classes": Asks,
+    "fewer than it has": lambda: Subset(Fewer(), range(20)),
     "arrays": lambda: Pixels(tvt.ToTensor()),
     "from arrays to PIL": lambda: Pixels(tvt.Compose([tvt.ToPILImage(), tvt.CenterCrop(5), tvt.ToTensor()])),
     "tensors": lambda: Tensors(TENSORS, v2.Compose([v2.CenterCrop(8), v2.ToDtype(torch.float32, scale=True)])),
@@ -367,6 +384,12 @@ class Looked(Own):
         return self.transform(image if image.getbbox() else image.rotate(90)), self.targets[index]
 
 
+class Untwined(Own):
+    def __getitem__(self, index: int) -> Any:
+        made = self.transform(Image.fromarray(self.data[index]))
+        return made[0] if isinstance(made, list) else made, self.targets[index]
+
+
 class Anything(Own):
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -380,7 +403,8 @@ class InMethods(Own):
 
 
 NOT_RECOGNIZED = [
-    Draws, Counts, Branches, Relabels, Swallows, Computes, TwiceConverted, Typed, Keeps, Looked, Anything, InMethods,
+    Draws, Counts, Branches, Relabels, Swallows, Computes, TwiceConverted, Typed, Keeps, Looked, Untwined, Anything,
+    InMethods,
 ]  # fmt: skip
 
 
