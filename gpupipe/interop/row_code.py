@@ -18,7 +18,8 @@ from .code import codes_of, is_installed, own_classes
 from .draws import NotUnderstood
 from .marks import is_transform
 from .replaced import is_foreign, replaced
-from .row_stand_ins import FUNCTIONS, Applied, Row, StandIn, Table
+from .row_functions import FUNCTIONS
+from .row_stand_ins import Applied, Row, StandIn, Table
 
 _OF_TORCHVISION = {
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "KMNIST", "MNIST", "QMNIST", "STL10", "SVHN", "USPS",

@@ -6,6 +6,7 @@ import operator
 import random
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import PurePath
@@ -25,7 +26,6 @@ from .reach import (
     GENERATORS,
     Reach,
     draws_globally,
-    functions_reached,
     has_own_code,
     owner_of,
     transforms_outside,
@@ -55,37 +55,39 @@ class Snapshot:
     Lists of samples are compared object by object, 20 ms for a million. Their elements cannot change or are not read.
     """
 
-    def __init__(self, parts: list[Any]):
-        self._parts = parts
+    def __init__(self, parts: list[Any], with_code: bool):
+        self._parts, self._with_code = parts, with_code
 
     @classmethod
-    def of(cls, dataset: Any) -> Snapshot:
-        return cls(list(_everything(dataset)))
+    def of(cls, dataset: Any, *, with_code: bool = False) -> Snapshot:
+        """Take a snapshot.
+
+        Args:
+            with_code: whether closed code of the script and what it reads belong to the state.
+        """
+        return cls(list(_everything(dataset, with_code)), with_code)
 
     def differs(self, dataset: Any) -> bool:
         """Tell whether anything has been replaced or changed."""
         # What is left of the longer one meets an object that equals no part.
-        pairs = zip_longest(self._parts, _everything(dataset), fillvalue=object())
+        pairs = zip_longest(self._parts, _everything(dataset, self._with_code), fillvalue=object())
         return any(not _same(a, b) for a, b in pairs)
 
 
-def _everything(dataset: Any) -> Iterator[Any]:
-    """Iterate over the dataset, its code, and a setting of Pillow, which decides about truncated files."""
+def _everything(dataset: Any, with_code: bool) -> Iterator[Any]:
+    """Iterate over the dataset and a setting of Pillow, which decides about truncated files."""
     yield bool(ImageFile.LOAD_TRUNCATED_IMAGES)
     yield from _parts(dataset, 0, set())
-    if hasattr(type(dataset), "__getitem__") and next(functions_reached(dataset), None) is not None:
+    if with_code:
         yield _code(dataset)
 
 
 def _code(dataset: Any) -> list[Any]:
-    """Return what decides about the samples of closed code, beside the dataset itself; nothing if the code is not
-    closed, so that it has to run."""
+    """Return what decides about the samples of closed code, beside the dataset itself."""
     reach, found = Reach(dataset), Outside()
-    try:
-        for function in reach.functions:
+    for function in reach.functions:
+        with suppress(NotClosed):  # such as a method that is not used
             found.function(function)
-    except NotClosed:
-        return []
     kinds = (*CONSTANTS, FunctionType)
     # gpupipe replaces functions of libraries itself. One of the script in their place is no longer a library's.
     read = [value for value in found.constants if not is_of_library(value)]

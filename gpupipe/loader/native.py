@@ -61,7 +61,7 @@ class NativeSession(Session):
         super().__init__(arguments)
         self.batch_sampler = arguments.batch_sampler
         resolved = resolve(arguments)
-        self._seen = Snapshot.of(arguments.dataset)
+        self._seen = self._seen_now(resolved)
         self._glance = Glance(arguments.dataset)
         """State of the dataset at the last batch of an epoch in progress."""
         imports_anew = arguments.num_workers and start_method(arguments.multiprocessing_context) != "fork"
@@ -87,6 +87,10 @@ class NativeSession(Session):
         self._lengths = self._lengths_now
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
+
+    def _seen_now(self, resolved: Resolved) -> Snapshot:
+        """Return the state of the dataset, with its code if that does not run any more."""
+        return Snapshot.of(self.arguments.dataset, with_code=not resolved.setup.dataset.runs_user_code)
 
     def _resolve(self, resolved: Resolved) -> None:
         self.resolved = resolved
@@ -128,7 +132,8 @@ class NativeSession(Session):
         if self._seen.differs(a.dataset):
             self._warn_of_globals()
             self._warn_of_old_workers()
-            self._seen, resolved = Snapshot.of(a.dataset), resolve(a)
+            resolved = resolve(a)
+            self._seen = self._seen_now(resolved)
             if not same_work(self.resolved, resolved):
                 self.running.close()
                 self._resolve(resolved)
@@ -175,12 +180,13 @@ class NativeSession(Session):
         # The glance is cheap and nearly always enough; the snapshot tells whether a difference matters.
         if not before.differs(self._glance) or not self._seen.differs(a.dataset):
             return False
-        self._seen = Snapshot.of(a.dataset)
         try:
             resolved = resolve(a)
         except NotNative as e:
+            self._seen = self._seen_now(self.resolved)
             warn("a change in the middle of an epoch takes effect when the next epoch begins", e.reasons)
             return False
+        self._seen = self._seen_now(resolved)
         self.running.close()
         self._resolve(resolved)
         return True
