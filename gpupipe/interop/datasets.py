@@ -36,6 +36,9 @@ from .user_functions import are_alike
 I64 = npt.NDArray[np.int64]
 
 
+OfRows = Callable[[Rows], Dataset | None]
+
+
 class OnlyRows(TranslationError):
     """A dataset has no transforms, and its samples are rows of arrays, of which torch's loader can make batches."""
 
@@ -56,7 +59,7 @@ _CHOICES = (
 )
 
 
-def translate_dataset(ds: Any, *, small: bool = True, rows: bool = True) -> Dataset:
+def translate_dataset(ds: Any, *, small: bool = True, of_rows: OfRows = Rows.dataset) -> Dataset:
     """Return a gpupipe dataset with the same samples, labels and transforms.
 
     Args:
@@ -65,7 +68,8 @@ def translate_dataset(ds: Any, *, small: bool = True, rows: bool = True) -> Data
             depth, and ``ConcatDataset`` of folders; a Hugging Face dataset, see :mod:`gpupipe.interop.huggingface`; a
             gpupipe dataset, which is returned as it is.
         small: whether to translate a script's own dataset of small images in memory.
-        rows: whether to read the arrays of a script's own dataset, if that is all that its code does.
+        of_rows: returns a dataset of the arrays from which a script's own dataset takes its samples; ``None`` if its
+            code shall run.
 
     Raises:
         TranslationError: the dataset is unknown, or has Python code that would not run; lists the alternatives.
@@ -74,7 +78,7 @@ def translate_dataset(ds: Any, *, small: bool = True, rows: bool = True) -> Data
         return ds
     try:
         # A known class comes first, because its files or arrays can be read without running the script's code.
-        return _native(ds, small, rows)
+        return _native(ds, small, of_rows)
     except OnlyRows:
         raise
     except TranslationError as e:
@@ -95,7 +99,7 @@ def translate_dataset(ds: Any, *, small: bool = True, rows: bool = True) -> Data
             )
 
 
-def _native(ds: Any, small: bool, rows: bool) -> Dataset:
+def _native(ds: Any, small: bool, of_rows: OfRows) -> Dataset:
     """Translate a dataset from the files or arrays that its class is known to hold."""
     _check_replaced(ds)
     name = exact_name(ds, "torch.utils.data")
@@ -104,7 +108,7 @@ def _native(ds: Any, small: bool, rows: bool) -> Dataset:
         if indices.dtype.kind == "i" and (indices < 0).any():
             why = f"its index {indices.min()} counts from the end, and only the inner dataset knows what that means"
             _refuse(ds, why, "negative-index")
-        return ours.Subset(translate_dataset(ds.dataset, small=small, rows=rows), indices)
+        return ours.Subset(translate_dataset(ds.dataset, small=small, of_rows=of_rows), indices)
     if name == "ConcatDataset":
         return _concatenated(ds)
     if exact_name(ds, "datasets.arrow_dataset") == "Dataset":
@@ -113,7 +117,7 @@ def _native(ds: Any, small: bool, rows: bool) -> Dataset:
         except UnsupportedError as e:
             _refuse(ds, f"{e}; {named_class(ds)}", e.code)
     cls = known_class(ds, "torchvision.datasets")
-    if (cls is None or _own_methods(ds, cls)) and (made := _of_rows(ds, rows)) is not None:
+    if (cls is None or _own_methods(ds, cls)) and (made := _of_rows(ds, of_rows)) is not None:
         return made
     if cls is None:
         other = named_class(ds)
@@ -131,7 +135,7 @@ def _native(ds: Any, small: bool, rows: bool) -> Dataset:
     return _arrays(ds, cls.__name__)
 
 
-def _of_rows(ds: Any, rows: bool) -> Dataset | None:
+def _of_rows(ds: Any, of_rows: OfRows) -> Dataset | None:
     """Return a dataset of the arrays from which a script's dataset takes its samples; ``None`` if its code has to
     run."""
     found = rows_of(ds)
@@ -143,7 +147,7 @@ def _of_rows(ds: Any, rows: bool) -> Dataset | None:
         raise error
     # What cannot be translated shows better when the code runs.
     with suppress(NotUnderstood, UnsupportedError, GpupipeError):
-        return found.dataset() if rows else None
+        return of_rows(found)
     return None
 
 

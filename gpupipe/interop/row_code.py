@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import builtins
+import dis
 import sys
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch.utils.data import Subset, TensorDataset
 
 from .closed import CONSTANTS, Outside, check_draws
-from .code import codes_of, is_installed, own_classes
+from .code import codes_of, is_full, is_installed, own_classes
 from .draws import NotUnderstood
 from .marks import is_transform
 from .replaced import is_foreign, replaced
 from .row_functions import FUNCTIONS
-from .row_stand_ins import Applied, Row, StandIn, Table
+from .row_stand_ins import Applied, Frozen, Row, StandIn, Table, stand_ins_in
+from .row_values import Values
 
 _OF_TORCHVISION = {
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "KMNIST", "MNIST", "QMNIST", "STL10", "SVHN", "USPS",
 }  # fmt: skip
 _ASKS = {"__class__", "__dict__", "super", "type"}
 """Names by which code gets at more than a stand-in shows."""
+_STEPS = {
+    "DELETE_ATTR": "it changes an object",
+    "STORE_ATTR": "it changes an object",
+    # Code that catches an exception may go on where it would not have raised one. The second one is Python 3.10's.
+    "PUSH_EXC_INFO": "it catches exceptions",
+    "SETUP_FINALLY": "it catches exceptions",
+}
+"""Instructions that no code may have, and why."""
 _FEW = 16
 """Length up to which a list may be a list of arrays."""
 
 
-def sample_of(ds: Any, count: int) -> Any:
-    """Return what the code of a dataset returns for any index below ``count``, with stand-ins.
+def sample_of(ds: Any, count: int) -> tuple[Any, bool]:
+    """Return what the code of a dataset returns for any index below ``count``, with stand-ins, and whether the code
+    asks for the type of the index.
 
     Raises:
         NotClosed: the code reaches something unknown.
@@ -39,34 +51,35 @@ def sample_of(ds: Any, count: int) -> Any:
         Exception: whatever the code raises because of a stand-in.
     """
     run = _Run()
-    made = run.dataset(ds)[Row(run, np.arange(count), "python")]
-    run.is_over = True
-    # The code may have caught the exception itself.
+    index = np.arange(count)
+    made = run.dataset(ds)[Row(run, Values(index, index.dtype), "python", is_index=True)]
+    # A function in C may have caught the exception.
     if run.problem:
         raise NotUnderstood(run.problem)
-    return made
+    return made, run.asks_index
 
 
 class _Run:
     """One run of a dataset's code."""
 
     def __init__(self) -> None:
-        self.is_over = False
-        """Whether the code has returned."""
+        self.asks_index = False
         self.problem = ""
         """Why the run is not understood."""
-        self.reached = Outside()
-        """What the code reads from outside of the dataset."""
+        self._reached = Outside()
         self._functions: dict[FunctionType, FunctionType] = {}
-        self._seen: dict[int, Any] = {}
-        """What the code sees in place of an object, by the object's identity."""
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        """An object, and what the code sees in its place, by the object's identity."""
         for (module, name), act in FUNCTIONS.items():
             original = getattr(sys.modules.get(module), name, None)
             # A function that the script has put in its place is code of the script.
             if original is not None and not is_foreign("", original):
-                self._seen[id(original)] = _of_either(original, act)
-        numbers = {"int": _number(int, Row.to_int), "float": _number(float, Row.to_float)}
-        self.builtins = {**vars(builtins), **numbers}
+                self._seen[id(original)] = original, self._of_either(original, act)
+        self.builtins = vars(builtins) | {
+            "int": _number(int, Row.to_int),
+            "float": _number(float, Row.to_float),
+            "isinstance": _isinstance,
+        }
 
     def refuse(self, why: str) -> NoReturn:
         self.problem = self.problem or why
@@ -79,28 +92,53 @@ class _Run:
         if isinstance(value, CONSTANTS):
             return value
         if id(value) not in self._seen:
-            self._seen[id(value)] = self._held(value)
-        return self._seen[id(value)]
+            self._seen[id(value)] = value, self._held(value)
+        return self._seen[id(value)][1]
 
     def _held(self, value: Any) -> Any:
         if is_transform(value):
             return Applied(self, transform=value)
         if (table := _table_of(value)) is not None:
             array, kind = table
-            return Table(self, array=array, kind=kind, numbers=value if type(value) is list else None)
+            numbers = value if type(value) is list else None
+            return Table(self, array=array, numbers=numbers, kind=kind, type=type(value))
         if type(value) in (list, tuple) and len(value) <= _FEW:
-            return type(value)(map(self.held, value))
+            parts = map(self.held, value)
+            return tuple(parts) if type(value) is tuple else Frozen(self, parts)
         return self.dataset(value)
 
     def outside(self, value: Any) -> Any:
         """Return what the code sees in place of a value that it reads from outside."""
         if isinstance(value, ModuleType):
             return _Module(self, value)
-        if id(value) in self._seen:
-            return self._seen[id(value)]
+        if id(value) not in self._seen:
+            self._seen[id(value)] = value, self._outside(value)
+        return self._seen[id(value)][1]
+
+    def _outside(self, value: Any) -> Any:
         if isinstance(value, FunctionType) and not is_installed(value.__code__.co_filename):
             return self.function(value)
-        return self.held(value) if is_transform(value) else value
+        if is_transform(value):
+            return self.held(value)
+        if isinstance(value, type) and not issubclass(value, _PLAIN):
+            return _Class(self, value)
+        # Functions of libraries know nothing of stand-ins.
+        return self._of_either(value, self._unknown) if callable(value) and not isinstance(value, type) else value
+
+    def _of_either(self, original: Any, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that does ``act`` to a stand-in, and otherwise what the original does."""
+
+        def function(*given: Any, **named: Any) -> Any:
+            if given and isinstance(given[0], StandIn):
+                return act(*given, **named)
+            if next(stand_ins_in([given, named]), None) is not None:
+                self._unknown()
+            return original(*given, **named)
+
+        return function
+
+    def _unknown(self, *_: Any, **__: Any) -> Any:
+        return self.refuse("it calls a function that is not known")
 
     def function(self, function: FunctionType, *, known: bool = False) -> FunctionType:
         """Return a copy of a function that sees stand-ins. Raises :class:`NotClosed`.
@@ -111,25 +149,34 @@ class _Run:
         if function not in self._functions:
             if not known:
                 # Before anything runs that could leave a trace.
-                self.reached.function(function)
-                check_draws(self.reached)
-                if any(_ASKS & {*code.co_names} for code in codes_of(function.__code__)):
-                    self.refuse("it asks for classes or attributes")
+                self._reached.function(function)
+                check_draws(self._reached)
+                for code in codes_of(function.__code__):
+                    self._check(code)
             names = _Names(self, function.__globals__)
-            made = FunctionType(
-                function.__code__, names, function.__name__, function.__defaults__, function.__closure__
-            )
+            cells = tuple(map(self._cell, function.__closure__ or ()))
+            made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
             made.__kwdefaults__ = function.__kwdefaults__
             self._functions[function] = made
         return self._functions[function]
+
+    def _cell(self, cell: CellType) -> CellType:
+        return CellType(self.outside(cell.cell_contents)) if is_full(cell) else cell
+
+    def _check(self, code: CodeType) -> None:
+        if _ASKS & {*code.co_names}:
+            self.refuse("it asks for classes or attributes")
+        for step in dis.get_instructions(code):
+            if step.opname in _STEPS:
+                self.refuse(_STEPS[step.opname])
 
     # ---- datasets
 
     def dataset(self, ds: Any) -> Any:
         """Return a stand-in for a dataset, which shows its attributes."""
         if id(ds) not in self._seen:
-            self._seen[id(ds)] = self._dataset(ds)
-        return self._seen[id(ds)]
+            self._seen[id(ds)] = ds, self._dataset(ds)
+        return self._seen[id(ds)][1]
 
     def _dataset(self, ds: Any) -> Any:
         cls, own = type(ds), getattr(ds, "__dict__", {})
@@ -152,10 +199,8 @@ class _Run:
             return member if isinstance(member, CONSTANTS) and base in mine else self.refuse(f"it reads {name}")
 
         def attribute(stand_in: Any, name: str) -> Any:
-            if name == "__class__":
-                return cls
-            # As in Python, a property comes before an attribute of the object, and a method after it.
-            if name in own and not isinstance(getattr(cls, name, None), property):
+            # As in Python, what a class has decides before the object if it can be set, and after it if not.
+            if name in own and not hasattr(type(getattr(cls, name, None)), "__set__"):
                 return self.held(own[name])
             member = member_of(name)
             return member.__get__(stand_in) if hasattr(member, "__get__") else member
@@ -169,6 +214,7 @@ class _Run:
             "__delattr__": refuse,
             "__getitem__": member_of("__getitem__"),
             "__len__": lambda stand_in: len(ds),
+            "shown": lambda stand_in: cls,
         }
         return object.__new__(type(cls.__name__, (StandIn,), members))
 
@@ -194,13 +240,33 @@ class _Module:
         return self._run.outside(getattr(self._module, name))
 
 
-def _of_either(original: Any, act: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does ``act`` to a stand-in, and otherwise what the original does."""
+class _Class:
+    """Stand-in for a class that is not made an object of. It shows constants only."""
 
-    def function(*given: Any, **named: Any) -> Any:
-        return (act if given and isinstance(given[0], StandIn) else original)(*given, **named)
+    def __init__(self, run: _Run, cls: type):
+        self.run, self.cls = run, cls
 
-    return function
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.cls, name)
+        return value if isinstance(value, CONSTANTS) else self.run.refuse(f"it reads {name} of a class")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self.run.refuse(f"it makes a {self.cls.__name__}")
+
+
+_PLAIN = (BaseException, Image.Image, np.generic, np.ndarray, torch.Tensor, *(t for t in CONSTANTS if t is not object))
+"""Classes that code sees as they are."""
+
+
+def _isinstance(value: Any, classes: Any) -> bool:
+    parts = classes if isinstance(classes, tuple) else (classes,)
+    parts = tuple(part.cls if isinstance(part, _Class) else part for part in parts)
+    if not isinstance(value, StandIn):
+        return isinstance(value, parts)
+    if type(value) is Row and value.is_index:
+        # A sampler may give numbers of numpy as well.
+        value.run.asks_index |= issubclass(int, parts) != issubclass(np.int64, parts)
+    return issubclass(value.shown(), parts)
 
 
 def _number(kind: type, act: Callable[[Row], Row]) -> Any:
@@ -208,10 +274,13 @@ def _number(kind: type, act: Callable[[Row], Row]) -> Any:
 
     class Number(type):
         def __call__(cls, *given: Any, **named: Any) -> Any:
-            return _of_either(kind, lambda row: act(row) if type(row) is Row else kind(row))(*given, **named)
+            return act(*given, **named) if given and type(given[0]) is Row else kind(*given, **named)
 
         def __instancecheck__(cls, value: Any) -> bool:
             return isinstance(value, kind)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, kind)
 
         def __getattr__(cls, name: str) -> Any:
             return getattr(kind, name)
@@ -222,9 +291,8 @@ def _number(kind: type, act: Callable[[Row], Row]) -> Any:
 
 def _is_known(cls: type) -> bool:
     """Tell whether a library's class takes its samples from rows of arrays, or from another dataset."""
-    return cls in (Subset, TensorDataset) or (
-        cls.__module__.startswith("torchvision.datasets.") and cls.__name__ in _OF_TORCHVISION
-    )
+    is_torchvisions = cls.__module__.startswith("torchvision.datasets.") and cls.__name__ in _OF_TORCHVISION
+    return is_torchvisions or cls in (Subset, TensorDataset)
 
 
 def _table_of(value: Any) -> tuple[npt.NDArray[Any], str] | None:

@@ -6,7 +6,7 @@ They show what is the same for all rows, such as shapes and types. Anything else
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -14,17 +14,16 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from ..datasets.sample_form import leaves
 from . import albumentations
 from .classes import known_class
-from .draws import NotUnderstood
-
-I64 = npt.NDArray[np.int64]
+from .row_values import Values
 
 _REFUSED = """
     eq ne lt le gt ge bool len iter next contains getitem setitem delitem call hash int float complex index round trunc
     floor ceil abs neg pos invert add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod divmod rdivmod
     pow rpow matmul rmatmul and rand or ror xor rxor lshift rlshift rshift rrshift iadd isub imul itruediv repr str
-    format bytes fspath array enter exit reduce_ex copy deepcopy delattr
+    format bytes fspath array array_ufunc array_function enter exit reduce_ex copy deepcopy delattr
 """
 """Special methods that no stand-in has by itself."""
 _SAFE = 1 << 31
@@ -34,8 +33,8 @@ _SAFE = 1 << 31
 class Refuses(Protocol):
     """What a run of the code offers its stand-ins."""
 
-    is_over: bool
-    """Whether the code has returned."""
+    asks_index: bool
+    """Whether the code has found out the type of the index."""
 
     def refuse(self, why: str) -> NoReturn:
         """End the run."""
@@ -43,8 +42,6 @@ class Refuses(Protocol):
 
 class StandIn:
     """Stand-in for a value. What its class does not define ends the run."""
-
-    __array_ufunc__ = None
 
     def __init__(self, run: Refuses, **named: Any):
         vars(self).update(named, run=run)
@@ -54,6 +51,17 @@ class StandIn:
 
     def __setattr__(self, name: str, _: Any) -> None:
         self.run.refuse(f"it sets {name}")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Functions of torch treat an object whose class has this method in no other way.
+        return next(stand_ins_in([args, kwargs or {}])).run.refuse(f"it uses {getattr(func, '__name__', func)}")
+
+    def shown(self) -> type:
+        """Return the type that the value has. ``__class__`` cannot show it: torch reads the memory of anything that
+        claims to be a tensor."""
+        kind: type = self.run.refuse("it asks for a type")
+        return kind
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -67,94 +75,52 @@ for _name in (f"__{name}__" for name in _REFUSED.split()):
     setattr(StandIn, _name, _refusing(_name))
 
 
+def stand_ins_in(tree: Any) -> Iterator[StandIn]:
+    """Iterate over the stand-ins in containers."""
+    return (part for part in leaves(tree) if isinstance(part, StandIn))
+
+
 class Row(StandIn):
     """Stand-in for one row of an array. The index is one as well, of the numbers from 0 on.
 
     Attributes:
-        array: the array.
+        values: the values by index.
         kind: type of the row: ``"python"`` number, ``"numpy"`` or ``"tensor"``.
-        key: the number of the row; ``None``: the index.
-        numbers: the list of numbers of which ``array`` is a copy; ``None``: the array is the script's.
-        type: data type that the values have, or are converted to.
+        is_index: whether the values depend on the index alone.
     """
 
-    array: npt.NDArray[Any]
+    values: Values
     kind: str
-    key: Row | None
-    numbers: list[Any] | None
-    type: np.dtype[Any]
+    is_index: bool
 
-    def __init__(
-        self,
-        run: Refuses,
-        array: npt.NDArray[Any],
-        kind: str,
-        key: Row | None = None,
-        numbers: list[Any] | None = None,
-        type: Any = None,
-    ):
-        type = array.dtype if type is None else type
-        super().__init__(run, array=array, kind=kind, key=key, numbers=numbers, type=type)
+    def __init__(self, run: Refuses, values: Values, kind: str, *, is_index: bool = False):
+        super().__init__(run, values=values, kind=kind, is_index=is_index)
 
     def of(self, array: npt.NDArray[Any]) -> Row:
         """Return the same row of another view of the array."""
-        return Row(self.run, array, self.kind, self.key, self.numbers, self.type)
+        return Row(self.run, self.values.within(array), self.kind)
 
-    def cast(self, type: np.dtype[Any], kind: str = "") -> Row:
+    def cast(self, dtype: np.dtype[Any], kind: str = "") -> Row:
         """Convert the values."""
+        values = self.values
         # Of two conversions, the first could lose something that the array still has.
-        if type != self.type and self.type != self.array.dtype:
+        if dtype != values.dtype and values.dtype != values.array.dtype:
             self.run.refuse("it converts values twice")
-        return Row(self.run, self.array, kind or self.kind, self.key, self.numbers, type)
+        # Numbers that do not fit raise an error in some functions and not in others.
+        if dtype.kind in "iu" and not np.can_cast(values.dtype, dtype) and not _fits(values.every(), dtype):
+            self.run.refuse("it converts values to a type that they do not fit")
+        made = Values(values.array, dtype, values.key, values.numbers)
+        return Row(self.run, made, kind or self.kind, is_index=self.is_index)
 
-    @property
-    def is_index(self) -> bool:
-        """Whether the values depend on the index alone."""
-        return self.key is None and self.kind == "python" and self.numbers is None
-
-    @property
-    def at(self) -> I64 | None:
-        """Row of the array for each index; ``None``: the index itself."""
-        if self.key is None:
-            return None
-        found = self.key.every().astype(np.int64, copy=False)
-        is_all = len(found) == len(self.array) and np.array_equal(found, np.arange(len(found)))
-        return None if is_all else found
-
-    def every(self) -> npt.NDArray[Any]:
-        """Return the values by index; a view if possible."""
-        at = self.at
-        return (self.array if at is None else self.array[at]).astype(self.type, copy=False)
-
-    def take(self, indices: I64) -> npt.NDArray[Any]:
-        """Return the values for some indices as they are now. Raise :class:`NotUnderstood` if the script has changed
-        them in a way that the run has not shown."""
-        at = indices
-        if self.key is not None:
-            at = self.key.take(indices).astype(np.int64, copy=False)
-            if at.min(initial=0) < 0:
-                raise NotUnderstood("an index counts from the end")
-        try:
-            if self.numbers is None:
-                return self.array.take(at, 0).astype(self.type, copy=False)
-            found = np.array([self.numbers[i] for i in at.tolist()])
-        except IndexError:
-            raise NotUnderstood("an index is out of range") from None
-        if found.dtype != self.array.dtype:
-            raise NotUnderstood("its numbers have another type")
-        return found.astype(self.type, copy=False)
-
-    # Decides isinstance(). The type of the stand-in itself is not shown.
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def shown(self) -> Any:
         if self.kind != "python":
-            return torch.Tensor if self.kind == "tensor" else np.ndarray if self.ndim else self.type.type
-        return int if self.type.kind in "iu" else float
+            return torch.Tensor if self.kind == "tensor" else np.ndarray if self.ndim else self.values.dtype.type
+        return int if self.values.dtype.kind in "iu" else float
 
     # ---- numbers
 
     def to_int(self) -> Row:
-        if self.ndim or self.type.kind not in "iub" or self.type == np.uint64:
+        if self.ndim or self.values.dtype.kind not in "iub" or self.values.dtype == np.uint64:
             self.run.refuse("it makes an integer of something else")
         return self.cast(np.dtype(np.int64), "python")
 
@@ -164,38 +130,39 @@ class Row(StandIn):
         return self.cast(np.dtype(np.float64), "python")
 
     def item(self) -> Row:
-        return self.to_float() if self.type.kind == "f" else self.to_int()
+        return self.to_float() if self.values.dtype.kind == "f" else self.to_int()
 
     def compared(self, other: Any, compare: Callable[[Any, Any], Any]) -> bool:
         """Compare an index with a number, if all indices compare alike."""
         if not self.is_index or type(other) is not int:
             self.run.refuse("it compares values")
-        results = compare(self.every(), other)
+        results = compare(self.values.every(), other)
         if results.any() != results.all():
             self.run.refuse("it treats some indices differently")
         return bool(results.any())
 
     def computed(self, other: Any, compute: Callable[[Any, Any], Any]) -> Row:
         """Compute with an index, as in ``index % count``."""
-        values = self.every()
+        values = self.values.every()
         plain = self.is_index and type(other) is int and 0 < other < _SAFE
         if not plain or np.abs(values).max(initial=0) >= _SAFE:
             self.run.refuse("it computes with values")
-        return Row(self.run, compute(values, other), "python")
+        made = compute(values, other)
+        return Row(self.run, Values(made, made.dtype), "python", is_index=True)
 
     # ---- arrays
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return torch.Size(self.array.shape[1:]) if self.kind == "tensor" else self.array.shape[1:]
+        return torch.Size(self.values.array.shape[1:]) if self.kind == "tensor" else self.values.array.shape[1:]
 
     @property
     def ndim(self) -> int:
-        return self.array.ndim - 1
+        return self.values.array.ndim - 1
 
     @property
     def dtype(self) -> Any:
-        return torch.from_numpy(np.empty(0, self.type)).dtype if self.kind == "tensor" else self.type
+        return torch.from_numpy(np.empty(0, self.values.dtype)).dtype if self.kind == "tensor" else self.values.dtype
 
     def copy(self) -> Row:
         return self._only("numpy", self)
@@ -206,7 +173,7 @@ class Row(StandIn):
     detach = contiguous = clone
 
     def numpy(self) -> Row:
-        return self._only("tensor", self.cast(self.type, "numpy"))
+        return self._only("tensor", self.cast(self.values.dtype, "numpy"))
 
     def astype(self, dtype: Any) -> Row:
         return self._only("numpy", self).cast(np.dtype(dtype))
@@ -221,17 +188,17 @@ class Row(StandIn):
         return self.to(torch.float32)
 
     def reshape(self, *shape: Any) -> Row:
-        view = self.array.view()
+        view = self.values.array.view()
         # Setting the shape raises an error where reshape() would copy.
-        view.shape = (len(view), *np.empty(self.array.shape[1:], np.bool_).reshape(*shape).shape)
+        view.shape = (len(view), *np.empty(self.values.array.shape[1:], np.bool_).reshape(*shape).shape)
         return self.of(view)
 
     def squeeze(self) -> Row:
-        return self.reshape([size for size in self.array.shape[1:] if size != 1])
+        return self.reshape([size for size in self.values.array.shape[1:] if size != 1])
 
     def permute(self, *axes: Any) -> Row:
         order = np.arange(self.ndim)[list(axes[0] if len(axes) == 1 else axes)]
-        return self.of(self.array.transpose(0, *order + 1))
+        return self.of(self.values.array.transpose(0, *order + 1))
 
     def transpose(self, *axes: Any) -> Row:
         return self._only("numpy", self).permute(*axes)
@@ -240,7 +207,7 @@ class Row(StandIn):
         keys = key if type(key) is tuple else (key,)
         if self.kind == "python" or not all(type(one) in (int, slice, type(None), type(...)) for one in keys):
             self.run.refuse("it takes a part of a row")
-        return self.of(self.array[(slice(None), *keys)])
+        return self.of(self.values.array[(slice(None), *keys)])
 
     def _only(self, kind: str, made: Row) -> Row:
         return made if self.kind == kind else self.run.refuse(f"it uses a method of another type than {self.kind}")
@@ -260,26 +227,28 @@ class Table(StandIn):
     """Stand-in for an array, a tensor or a list of numbers, of which code takes a row.
 
     Attributes:
-        array, kind, numbers: those of the rows; see :class:`Row`.
+        array, numbers: as for :class:`Values`.
+        kind: type of the rows, as for :class:`Row`.
+        type: type of the value.
     """
 
     array: npt.NDArray[Any]
-    kind: str
     numbers: list[Any] | None
+    kind: str
+    type: type
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return {"python": list, "numpy": np.ndarray, "tensor": torch.Tensor}[self.kind]
+    def shown(self) -> Any:
+        return self.type
 
     def __getitem__(self, key: Any) -> Row:
         key, *rest = key if type(key) is tuple and self.kind != "python" else (key,)
         whole = all(part is Ellipsis or (type(part) is slice and part == slice(None)) for part in rest)
-        if type(key) is not Row or not whole or key.ndim or key.type.kind not in "iu":
+        if type(key) is not Row or not whole or key.ndim or key.values.dtype.kind not in "iu":
             self.run.refuse("it takes something else than one row")
-        at = key.every()
+        at = key.values.every()
         if len(at) and (at.min() < 0 or at.max() >= len(self.array)):
             self.run.refuse("an index is out of range")
-        return Row(self.run, self.array, self.kind, key, self.numbers)
+        return Row(self.run, Values(self.array, self.array.dtype, key.values, self.numbers), self.kind)
 
     def __len__(self) -> int:
         return len(self.array)
@@ -303,8 +272,7 @@ class Picture(StandIn):
     row: Row
     mode: str
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def shown(self) -> Any:
         return Image.Image
 
     @property
@@ -322,22 +290,26 @@ class Picture(StandIn):
 
 
 class Transformed(StandIn):
-    """Stand-in for what transforms make of an image.
+    """Stand-in for what a transform makes of an image.
 
     Attributes:
         image: the image that the first transform is given.
-        steps: the transforms.
-        is_tensor: whether the code works only if they make one tensor.
+        before: what this transform is given; ``None``: the image.
+        transform: the script's object.
+        is_tensor: whether the code works only if it makes one tensor.
+        origin: the call of the transform; a copy of its result has the same.
     """
 
     image: Picture | Row
-    steps: tuple[Any, ...]
+    before: Transformed | None
+    transform: Any
     is_tensor: bool
+    origin: object
 
-    # No transform has run, so what it returns has no type yet.
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return Transformed if self.run.is_over else self.run.refuse("it asks for the type of a transform's result")
+    @property
+    def steps(self) -> tuple[Any, ...]:
+        """The transforms of the image."""
+        return (*(() if self.before is None else self.before.steps), self.transform)
 
 
 class Applied(StandIn):
@@ -349,8 +321,7 @@ class Applied(StandIn):
 
     transform: Any
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
+    def shown(self) -> Any:
         return type(self.transform)
 
     def __bool__(self) -> bool:
@@ -365,13 +336,35 @@ class Applied(StandIn):
         return {"image": self._to(named["image"])}
 
     def _to(self, image: Any) -> Transformed:
-        earlier: tuple[Any, ...] = ()
-        if type(image) is Transformed:
-            image, earlier = image.image, image.steps
+        before = image if type(image) is Transformed else None
+        image = image if before is None else before.image
         if type(image) not in (Picture, Row):
             self.run.refuse("it gives a transform something else than an image")
-        return Transformed(self.run, image=image, steps=(*earlier, self.transform), is_tensor=False)
+        return Transformed(
+            self.run, image=image, before=before, transform=self.transform, is_tensor=False, origin=object()
+        )
+
+
+class Frozen(list[Any]):
+    """A list that code may not change."""
+
+    def __init__(self, run: Refuses, values: Any):
+        super().__init__(values)
+        self.run = run
+
+
+for _name in (
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__", "append", "clear", "extend", "insert", "pop", "remove"),
+    *("reverse", "sort"),
+):
+    setattr(Frozen, _name, _refusing(_name))
 
 
 def numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
     return torch.empty(0, dtype=dtype).numpy().dtype
+
+
+def _fits(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    # Floats lose their fractions in every function alike.
+    return not len(values) or bool(np.min(values) >= limits.min and np.max(values) <= limits.max)

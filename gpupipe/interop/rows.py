@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,14 @@ from .closed import NotClosed
 from .draws import NotUnderstood
 from .marks import marked_dataset
 from .row_code import sample_of
-from .row_stand_ins import I64, Picture, Row, StandIn, Transformed
-from .transforms import leaves_of, translation
+from .row_stand_ins import Picture, Row, StandIn, Transformed
+from .row_values import I64, Values
+from .transforms import Translated, leaves_of, translation
 
 _TRIED = 3
 """Number of samples that the script's own code makes as well."""
+_SMALL = 1 << 24
+"""Size in bytes up to which :class:`~.snapshot.Snapshot` sees what changes in an array."""
 
 
 def rows_of(ds: Any) -> Rows | None:
@@ -42,7 +46,7 @@ def rows_of(ds: Any) -> Rows | None:
         return None
     try:
         count = len(ds)
-        found = Rows(ds, sample_of(ds, count), count)
+        found = Rows(ds, *sample_of(ds, count), count)
         found.check()
         return found
     except (NotClosed, NotUnderstood):
@@ -92,14 +96,16 @@ class Rows:
     Args:
         ds: the dataset.
         sample: what its code returns for any index below ``count``.
+        asks_index: whether the code asks for the type of the index.
 
     Attributes:
         views: images that its samples have after transforms, if any.
+        shows_index: whether samples depend on the type of the index.
 
     Raises :class:`NotUnderstood` if a sample has anything but transformed images of one array and rows of others.
     """
 
-    def __init__(self, ds: Any, sample: Any, count: int):
+    def __init__(self, ds: Any, sample: Any, asks_index: bool, count: int):
         self.ds, self._sample, self.count = ds, sample, count
         parts = {id(part): part for part in leaves(sample)}.values()
         self.views = [part for part in parts if type(part) is Transformed]
@@ -108,6 +114,7 @@ class Rows:
             raise NotUnderstood("its samples have other parts")
         if len({_place_of(view.image) for view in self.views}) > 1:
             raise NotUnderstood("its samples have several images")
+        self.shows_index = asks_index or any(row.is_index for row in self._rows)
         self._is_flat = type(sample) in (tuple, list) and all(type(part) is Row for part in sample)
         self._types: dict[int, np.dtype[Any]] = {}
         """Data type that torch gives to a batch, by the identity of the row."""
@@ -117,56 +124,82 @@ class Rows:
         shown = _Shown()
         other = marked_dataset(self.ds, shown.standing)[0]
         indices = sorted({round(k) for k in np.linspace(0, self.count - 1, _TRIED)})
-        values: dict[int, list[Any]] = {id(row): [] for row in self._rows}
+        values: dict[int, dict[int, Any]] = {id(row): {} for row in self._rows}
         for index in indices:
             for part, true in _pairs(self._sample, other[index]):
                 if type(part) is Row:
-                    values[id(part)].append(true)
+                    values[id(part)][index] = true
                 elif (given := shown.of(true)) is None or not _is_given(part, *given, index):
                     raise NotUnderstood("its images are not those of the array")
         for row in self._rows:
-            batch = default_collate(values[id(row)])
+            batch = default_collate([*values[id(row)].values()])
             self._types[id(row)] = batch.numpy().dtype
             made = self._taken(row, np.array(indices))
             if made.stride() != batch.stride() or not torch.equal(made.nan_to_num(), batch.nan_to_num()):
                 raise NotUnderstood("its numbers are not those of the arrays")
 
     def batch(self, indices: I64) -> Any:
-        """Return a batch as torch makes it, for samples without transformed images. Raises :class:`NotUnderstood`."""
+        """Return a batch as torch makes it, for samples without transformed images. Raises :class:`DatasetError`."""
         if self._is_flat:
             return [self._taken(row, indices) for row in self._sample]
         return mapped(lambda row: self._taken(row, indices), self._sample)
 
     def _taken(self, row: Row, indices: I64) -> torch.Tensor:
         # Only a batch has the type that torch gives to numbers.
-        return torch.from_numpy(np.ascontiguousarray(row.take(indices), self._types[id(row)]))
+        return torch.from_numpy(np.ascontiguousarray(row.values.rows(indices), self._types[id(row)]))
 
-    def dataset(self) -> Dataset:
-        """Return a dataset of the arrays. Raises :class:`NotUnderstood` and the errors of translation."""
+    def dataset(self, *, live: bool = True) -> Dataset:
+        """Return a dataset of the arrays. Raises :class:`NotUnderstood` and the errors of translation.
+
+        Args:
+            live: whether numbers follow changes at once, as in torch's loader without workers. Otherwise it has copies
+                of small ones.
+        """
         image = self.views[0].image
         row = _row_of(image)
-        if row.type != np.uint8 or row.array.dtype != np.uint8:
+        values = row.values
+        if values.dtype != np.uint8 or values.array.dtype != np.uint8:
             raise NotUnderstood("its images are not bytes")
         planes = row.kind == "tensor" and row.ndim == 3
-        pixels = np.moveaxis(row.array, 1, -1) if planes else row.array
+        pixels = np.moveaxis(values.array, 1, -1) if planes else values.array
         color = pixels.shape[3:] == (3,) or (type(image) is Picture and image.mode == "RGB")
-        found = [
-            translation(self._chain(view), channels=3 if color else 1, size=pixels.shape[1:3]) for view in self.views
-        ]
+
+        def translated(view: Transformed) -> Translated:
+            return translation(self._chain(view), channels=3 if color else 1, size=pixels.shape[1:3])
+
+        found = [translated(view) for view in self.views]
         kinds = {one.kind for one in found}
         if len(kinds) > 1 or not kinds <= {"tensor", "image"}:
             raise NotUnderstood("its images are no tensors, or some are of another kind")
         if any(view.is_tensor and one.nested is not None for view, one in zip(self.views, found, strict=True)):
             raise NotUnderstood("it makes a tensor of several views")
-        pipeline, views = found[0].pipeline, [found[0].views]
+        for shared in self._shared():
+            if any(transform.draws for transform in translated(shared).pipeline):
+                raise NotUnderstood("it uses a random result several times")
+        (kind,), pipeline, nested = kinds, found[0].pipeline, found[0].nested
+        views = [kept(lambda view: view_of(view.number, kind), View(0) if nested is None else nested)]
         if len(found) > 1:
             if any(len(one.pipeline.outputs) > 1 for one in found):
                 raise NotUnderstood("it makes several views of each of several views")
-            views = [view_of(number, *kinds) for number in range(len(found))]
+            views = [view_of(number, kind) for number in range(len(found))]
             same = all(view.steps == self.views[0].steps for view in self.views)
             several = MultiView(pipeline, len(found)) if same else MultiView([one.pipeline for one in found])
             pipeline = Compose([several])
-        return self._formed(pixels, row.at, pipeline, views)
+        return self._formed(pixels, values.at, pipeline, views, live)
+
+    def _shared(self) -> Iterator[Transformed]:
+        """Iterate over results that more than one part of a sample comes from."""
+        users: dict[int, set[int]] = {}
+        """Results and parts that each result is used for, by the identity of the call that made it."""
+        for view in self.views:
+            user = id(view)
+            last: Transformed | None = view
+            while last is not None:
+                of_last = users.setdefault(id(last.origin), set())
+                if len(of_last) == 1 and user not in of_last:
+                    yield last
+                of_last.add(user)
+                user, last = id(last.origin), last.before
 
     def _chain(self, view: Transformed) -> list[Any]:
         """Return the transforms of a PIL image that do what these do."""
@@ -181,32 +214,32 @@ class Rows:
             raise NotUnderstood("its images have no channels")
         return [PILToTensor(), *steps]
 
-    def _formed(self, pixels: npt.NDArray[Any], at: I64 | None, pipeline: Compose, views: list[Any]) -> Dataset:
+    def _formed(
+        self, pixels: npt.NDArray[Any], at: I64 | None, pipeline: Compose, views: list[Any], live: bool
+    ) -> Dataset:
         """Return the dataset that makes these samples."""
-        rests = {id(row): Rest((str(k),)) for k, row in enumerate(self._rows)}
+        rests = {id(row): Rest((f"part {k}",)) for k, row in enumerate(self._rows)}
         positions = rests | dict(zip(map(id, self.views), views, strict=True))
         tree = kept(lambda part: positions[id(part)], self._sample)
-        # If all values are those of the same rows, nothing has to be copied.
-        alike = all(len(row.array) == len(pixels) and _are_equal(row.at, at) for row in self._rows)
-        columns = [(row.array if alike else row.every()).astype(self._types[id(row)], copy=False) for row in self._rows]
-        is_label = [column.dtype == np.int64 and column.ndim == 1 for column in columns] == [True]
+        values = [replace(row.values, dtype=self._types[id(row)]) for row in self._rows]
+        if not live:
+            values = [one.kept() if one.array.nbytes <= _SMALL else one for one in values]
         made: Dataset
-        if tree == (View(0), *rests.values()) and is_label and alike:
-            made = ours.Arrays(pixels, *columns, transform=pipeline)
-            return made if at is None else ours.Subset(made, at)
+        if tree == (View(0), *rests.values()) and len(values) == 1 and at is None and _is_labels(values[0]):
+            return ours.Arrays(pixels, values[0].array, transform=pipeline)
         made = ours.Arrays(pixels, transform=pipeline)
-        if at is not None and not alike:
-            made = ours.Subset(made, at)
-        if columns:
-            made = ours.Columns(made, {str(k): NumberColumn(column) for k, column in enumerate(columns)})
-        if at is not None and alike:
-            made = ours.Subset(made, at)
+        made = made if at is None else ours.Subset(made, at)
+        if values:
+            columns = {path.path[0]: NumberColumn(one) for path, one in zip(rests.values(), values, strict=True)}
+            made = ours.Columns(made, columns)
         made.form = SampleForm(tree)
         return made
 
 
-def _are_equal(at: I64 | None, other: I64 | None) -> bool:
-    return at is other or (at is not None and other is not None and np.array_equal(at, other))
+def _is_labels(values: Values) -> bool:
+    array = values.array
+    is_plain = array.dtype == values.dtype == np.int64 and array.ndim == 1
+    return is_plain and values.at is None and values.numbers is None
 
 
 def _row_of(image: Picture | Row) -> Row:
@@ -216,19 +249,20 @@ def _row_of(image: Picture | Row) -> Row:
 def _place_of(image: Picture | Row) -> tuple[Any, ...]:
     """Return everything that tells images of arrays apart."""
     row = _row_of(image)
-    at = None if row.at is None else row.at.tobytes()
+    values, array = row.values, row.values.array
+    at = None if values.at is None else values.at.tobytes()
     mode = image.mode if type(image) is Picture else ""
-    return row.array.__array_interface__["data"], row.array.shape, row.array.strides, at, row.kind, mode
+    return array.__array_interface__["data"], array.shape, array.strides, values.dtype, at, row.kind, mode
 
 
 def _is_given(part: Transformed, image: Any, steps: tuple[Any, ...], index: int) -> bool:
     """Tell whether the image is that of the array, and the transforms are the same."""
     if len(steps) != len(part.steps) or not all(map(operator.is_, steps, part.steps)):
         return False
-    pixels, expected = np.asarray(image), _row_of(part.image).take(np.array([index]))[0]
+    pixels, expected = np.asarray(image), _row_of(part.image).values.rows(np.array([index]))[0]
     if type(part.image) is Picture and part.image.mode == "RGB" and expected.ndim == 2:
         expected = np.repeat(expected[:, :, None], 3, axis=2)
-    same_kind = isinstance(image, part.image.__class__)
+    same_kind = isinstance(image, part.image.shown())
     return same_kind and pixels.dtype == expected.dtype and np.array_equal(pixels, expected)
 
 

@@ -54,6 +54,14 @@ def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
     return exact_name(batch_sampler, "torch.utils.data") == "BatchSampler"
 
 
+def gives_integers(sampler: Any, batch_sampler: Any) -> bool:
+    """Tell whether a loader's indices are Python integers. Other samplers than torch's may give numbers of numpy."""
+    if batch_sampler is not None:
+        return is_batch_sampler_of_torch(batch_sampler) and gives_integers(batch_sampler.sampler, None)
+    names = ("DistributedSampler", "RandomSampler", "SequentialSampler", "WeightedRandomSampler")
+    return sampler is None or exact_name(sampler, "torch.utils.data") in names
+
+
 def translate_batch_sampler(batch_sampler: Any, n: int | None) -> SamplerPlan:
     """Return the order of any batch sampler over a dataset of ``n`` samples. Each epoch iterates over it once, and
     takes batches as they are needed."""

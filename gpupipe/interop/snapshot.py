@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,10 @@ def _code(dataset: Any) -> list[Any]:
     for function in reach.functions:
         with suppress(NotClosed):  # such as a method that is not used
             found.function(function)
-    kinds = (*CONSTANTS, FunctionType)
+    kinds = (*CONSTANTS, CodeType, FunctionType)
     # gpupipe replaces functions of libraries itself. One of the script in their place is no longer a library's.
     read = [value for value in found.constants if not is_of_library(value)]
-    return read + [value for value in reach.values() if isinstance(value, kinds)]
+    return [len(dataset), *read, *(value for value in reach.values() if isinstance(value, kinds))]
 
 
 class Glance:
@@ -245,7 +245,7 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
     if isinstance(value, torch.Tensor):
         # The version counts changes in place, but not those through an array or ``data``. Tensors that were made in
         # inference mode have none.
-        return value, None if value.is_inference() else value._version, _content(value)
+        return value, None if value.is_inference() else value._version, _content(value), _address(value)
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             return value, value.copy() if value.nbytes <= _COMPARED else value.shape
@@ -265,6 +265,11 @@ def _content(tensor: torch.Tensor) -> Any:
         return tensor.shape
     is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     return _digest(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()) if is_plain else tensor.shape
+
+
+def _address(tensor: torch.Tensor) -> int | None:
+    """Return where the values of a plain tensor are. ``data`` can be replaced, which the version does not count."""
+    return tensor.data_ptr() if type(tensor) is torch.Tensor and tensor.layout is torch.strided else None
 
 
 def _state_of(generator: Any) -> str:

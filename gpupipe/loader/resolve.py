@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from ..interop.isolation import Isolated
 from ..interop.other_libraries import named_class
 from ..interop.reach import calls_reached
 from ..interop.replaced import is_foreign
+from ..interop.rows import Rows
 from ..interop.same_names import UnsupportedError
-from ..interop.samplers import is_batch_sampler_of_torch, key_of
+from ..interop.samplers import gives_integers, is_batch_sampler_of_torch, key_of
 from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
 from ..reading.elsewhere import Decoders
@@ -107,9 +109,7 @@ def resolve(a: Arguments) -> Resolved:
     try:
         # On a CPU torch's loader transforms small images in memory as fast, and does so if nothing else is asked for.
         small = a.engine_name != "auto" or device.type != "cpu" or bool(a.not_in_torch)
-        # Without user code there are no samples for a function of the script, and no worker processes.
-        rows = not a.collates and not _worker_options(a)
-        dataset = translate_dataset(a.dataset, small=small, rows=rows)
+        dataset = translate_dataset(a.dataset, small=small, of_rows=partial(_of_rows, a))
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
     pipeline, more = _for_collate(a, dataset)
@@ -167,6 +167,14 @@ def resolve(a: Arguments) -> Resolved:
     resolved = Resolved(setup, batching, config, why, passed_over)
     check_host(config, resolved.workload)
     return resolved
+
+
+def _of_rows(a: Arguments, rows: Rows) -> Dataset | None:
+    """Return a dataset of the arrays of a script's dataset; ``None`` if its code has to run."""
+    # Without user code there are no samples for a function of the script, and no worker processes.
+    if a.collates or _worker_options(a) or (rows.shows_index and not gives_integers(a.sampler, a.batch_sampler)):
+        return None
+    return rows.dataset(live=a.num_workers == 0)
 
 
 def replaced_collate() -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 
-from ..interop.draws import NotUnderstood
+from ..errors import DatasetError
 from ..interop.rows import Rows, rows_of
 from ..interop.snapshot import Glance
 from .arguments import Arguments
@@ -85,8 +85,8 @@ class RowBatches(Dataset[Any]):
         if rows is not None and plain and min(indices) >= 0 and max(indices) < rows.count:
             try:
                 return _Batch(rows.batch(np.array(indices)))
-            except NotUnderstood:
-                pass  # it is another one now
+            except DatasetError:
+                pass  # it has changed, and its samples show how
         return [self._given[i] for i in indices]
 
 

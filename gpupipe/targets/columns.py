@@ -17,7 +17,8 @@ I64 = npt.NDArray[np.int64]
 class Numbers(Protocol):
     """A column of numbers that is read in parts."""
 
-    dtype: np.dtype[Any]
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
     def rows(self, indices: I64) -> npt.NDArray[Any]: ...
 

@@ -390,6 +390,93 @@ class Untwined(Own):
         return made[0] if isinstance(made, list) else made, self.targets[index]
 
 
+class Drawn(Own):
+    """Both views have the crop that was drawn once."""
+
+    def __getitem__(self, index: int) -> Any:
+        image = CROP(Image.fromarray(self.data[index]))
+        return self.transform(image), FLIP(image)
+
+
+CROP, FLIP = tvt.RandomCrop(8), tvt.Compose([tvt.RandomHorizontalFlip(), tvt.ToTensor()])
+
+
+class DrawnAndShown(Own):
+    def __getitem__(self, index: int) -> Any:
+        made = FLIP(Image.fromarray(self.data[index]))
+        return made, ERASE(made), self.targets[index]
+
+
+ERASE = tvt.Normalize((0.5,), (0.5,))
+
+
+class Makes(Own):
+    def __getitem__(self, index: int) -> Any:
+        image = tvt.RandomHorizontalFlip(0.0)(Image.fromarray(self.data[index]))
+        return self.transform(image), self.targets[index]
+
+
+class OfClass(Own):
+    def __getitem__(self, index: int) -> Any:
+        Settings.calls += 1
+        return self.transform(Image.fromarray(self.data[index])), self.targets[index]
+
+
+class Settings:
+    calls = 0
+    first = 0
+
+
+class Logs(Own):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[Any] = [0]
+
+    def __getitem__(self, index: int) -> Any:
+        self.log.append(0)
+        return self.transform(Image.fromarray(self.data[index])), self.targets[index]
+
+
+def wrapping(function: Any) -> Any:
+    def wrapped(self: Any, index: int) -> Any:
+        return function(self, index)
+
+    return wrapped
+
+
+class Enclosed(Own):
+    @wrapping
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(Image.fromarray(self.data[index])), random.random()
+
+
+class TwoTypes(Own):
+    def __getitem__(self, index: int) -> Any:
+        pixels = self.data[index]
+        return self.transform(pixels), self.transform(pixels.astype(np.float32))
+
+
+class Narrow(Own):
+    labels = [-1, *LABELS.tolist()[1:]]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(Image.fromarray(self.data[index])), torch.tensor(self.targets[index], dtype=torch.uint8)
+
+
+class InC(Own):
+    """torch's functions in C take anything for a tensor that says it is one."""
+
+    labels = torch.from_numpy(LABELS)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(Image.fromarray(self.data[index])), torch.add(self.targets[index], 1)
+
+
+class InCByName(InC):
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(Image.fromarray(self.data[index])), torch.as_tensor(data=self.targets[index])
+
+
 class Anything(Own):
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
@@ -404,13 +491,37 @@ class InMethods(Own):
 
 NOT_RECOGNIZED = [
     Draws, Counts, Branches, Relabels, Swallows, Computes, TwiceConverted, Typed, Keeps, Looked, Untwined, Anything,
-    InMethods,
+    InMethods, Makes, OfClass, Logs, Enclosed, TwoTypes, Narrow, InC, InCByName,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cls", NOT_RECOGNIZED)
 def test_code_that_may_treat_indices_differently_is_left_alone(cls: Any) -> None:
     assert rows_of(cls()) is None
+
+
+@pytest.mark.parametrize("cls", [Drawn, DrawnAndShown])
+def test_random_results_that_are_used_twice_are_left_alone(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert interop.translate_dataset(cls()).runs_user_code
+    monkeypatch.setitem(globals(), "CROP", tvt.CenterCrop(8))
+    assert interop.translate_dataset(cls()).runs_user_code == (cls is DrawnAndShown)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_indices_that_code_can_tell_apart(workers: int) -> None:
+    for sampler in ([np.int32(3), np.int32(1)], [3, 1]):
+        given: dict[str, Any] = {"sampler": sampler, "num_workers": workers}
+        with DataLoader(AsWritten(), 2, **given, device="cpu") as loader:
+            assert same(list(data.DataLoader(AsWritten(), 2, **given)), list(loader))
+
+
+def test_the_generators_of_the_script_stay_where_they_are() -> None:
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist()  # noqa: NPY002
+    for cls in (Own, Draws, Enclosed, Makes):
+        rows_of(cls())
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), np.random.get_state(legacy=False)["state"]["key"].tolist())  # noqa: NPY002
 
 
 def test_a_replaced_function_is_code_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,8 +540,14 @@ SHIFT = 0
 class Shifted(Own):
     start = 0
 
+    def __init__(self, transform: Any):
+        super().__init__(transform)
+        self.list = self.targets.tolist()
+        self.soft = np.zeros((N, 3))
+
     def __getitem__(self, index: int) -> Any:
-        return self.transform(Image.fromarray(self.data[(index + self.start + SHIFT + 1) % 50])), self.targets[index]
+        image = Image.fromarray(self.data[(index + self.start + SHIFT + Settings.first + 1) % 50])
+        return self.transform(image), self.targets[index], self.list[index], torch.tensor(self.soft[index]).float()
 
 
 def _label(dataset: Any) -> None:
@@ -457,11 +574,23 @@ def _outside(dataset: Any) -> None:
     globals()["SHIFT"] = 7
 
 
+def _settings(dataset: Any) -> None:
+    Settings.first = 3
+
+
+def _list(dataset: Any) -> None:
+    dataset.list[:] = [-1] * N
+
+
+def _soft(dataset: Any) -> None:
+    dataset.soft[:] = 1
+
+
 def _method(dataset: Any) -> None:
     Shifted.__getitem__ = Own.__getitem__  # type: ignore[method-assign]
 
 
-CHANGES = [_label, _in_place, _transform, _inside, _of_class, _outside, _method]
+CHANGES = [_label, _in_place, _transform, _inside, _of_class, _outside, _method, _settings, _list, _soft]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -471,14 +600,13 @@ def test_changes_show_as_with_torchs_loader(
     change: Any, in_the_middle: bool, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def batches(make: Any) -> Any:
-        monkeypatch.setattr(Shifted, "start", 0)
-        monkeypatch.setattr(Shifted, "__getitem__", Shifted.__getitem__)
-        monkeypatch.setitem(globals(), "SHIFT", 0)
         transform = tvt.Compose([tvt.ToTensor(), tvt.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))])
         dataset = Shifted(transform)
         with monkeypatch.context() as patch:
+            # What a change sets returns at the end.
             for name in ("start", "__getitem__"):
                 patch.setattr(Shifted, name, vars(Shifted)[name])
+            patch.setattr(Settings, "first", 0)
             patch.setitem(globals(), "SHIFT", 0)
             loader, found = make(dataset, 10, num_workers=workers), []
             for _ in range(2):
@@ -496,6 +624,21 @@ def test_changes_show_as_with_torchs_loader(
     read_ahead = range(2, 5) if in_the_middle and change is _in_place else ()
     assert all(same(one, two) for n, (one, two) in enumerate(zip(theirs, ours, strict=True)) if n not in read_ahead)
     assert not same(theirs[:5], theirs[5:])
+
+
+COUNT = N
+
+
+class Counted(Own):
+    def __len__(self) -> int:
+        return COUNT
+
+
+def test_another_length_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DataLoader(Counted(), 10, device="cpu") as loader:
+        assert len(list(loader)) == len(loader) == 5
+        monkeypatch.setitem(globals(), "COUNT", 30)
+        assert len(loader) == len(list(loader)) == 3
 
 
 def test_a_loader_of_rows_says_so() -> None:
