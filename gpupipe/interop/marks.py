@@ -236,12 +236,15 @@ class _MarksInCode(_Marks):
         found: dict[str, Any] = {}
         if not hasattr(type(value), "__getitem__"):
             return found
+        members: dict[str, Any] = {}
         for cls in own_classes(type(value)):
-            for name, member in vars(cls).items():
-                # __init__ has run already.
-                made = self._member(member) if name not in found and name != "__init__" else member
-                if made is not member:
-                    found[name] = made
+            # What a class has comes before what its base classes have, also if nothing in it is marked.
+            members = {**vars(cls), **members}
+        for name, member in members.items():
+            # __init__ has run already.
+            made = self._member(member) if name != "__init__" else member
+            if made is not member:
+                found[name] = made
         return found
 
     def _member(self, member: Any) -> Any:

@@ -27,6 +27,7 @@ from ..datasets.sample_form import (
     rebuilt,
     with_values,
 )
+from ..errors import PipelineError
 from ..global_rng import rewind
 from ..reasons import Reason
 from ..transforms.chosen import Chosen
@@ -100,9 +101,14 @@ class Shape:
         # The script drew once for several results, but after the branches each would draw for itself.
         if any(transform.draws for transform in first[count:]):
             raise UnsupportedError("its transforms do not fit together", "transform-order")
-        first = first[:count]
-        branches = [Compose(one.pipeline.transforms[count:]) for one in found]
-        return Translated(Compose([*first, ours.MultiView(branches)]), None, found[0].kind)
+        drawing = [n for n, transform in enumerate(first[:count], 1) if transform.draws]
+        # Branches begin with a PIL image. Common transforms that do not draw may also stand in each of them, such as
+        # ToTensor before the Normalize of one result.
+        for at in (count, max(drawing, default=0)):
+            with suppress(PipelineError):
+                branches = [Compose(one.pipeline.transforms[at:]) for one in found]
+                return Translated(Compose([*first[:at], ours.MultiView(branches)]), None, found[0].kind)
+        raise UnsupportedError("its transforms do not fit together", "transform-order")
 
     def _with_examples(self, found: Translated) -> Translated:
         """Give every operation that the script's own code calls the numbers of the trials."""

@@ -393,6 +393,49 @@ def test_views_of_functions_that_differ_in_what_they_hold(engine: Any, numbered:
     assert all(inverted(two, one))
 
 
+TURN = tvt.Compose([tvt.RandomHorizontalFlip(), tvt.ToTensor()])
+
+
+class Turned(Photos):
+    def __getitem__(self, i: int) -> Any:
+        return TURN(self.opened(i))
+
+
+class NotTurned(Turned):
+    """Its own method comes before that of the class that it derives from, whose transform is marked."""
+
+    def __getitem__(self, i: int) -> Any:
+        return self.transform(self.opened(i)), i
+
+
+class SeveralOfOne(Photos):
+    """Parts of one random result: only one of them goes on as a tensor."""
+
+    def __init__(self, root: Path):
+        super().__init__(root, tvt.Compose([tvt.Resize((24, 24)), tvt.RandomHorizontalFlip(), tvt.ToTensor()]))
+        self.end = tvt.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+    def __getitem__(self, i: int) -> Any:
+        image = self.transform(self.opened(i))
+        return image, self.end(image)
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_the_method_of_a_derived_class_is_the_one_that_runs(engine: Any, numbered: Path) -> None:
+    dataset = NotTurned(numbered, tvt.Compose([tvt.Resize((20, 20)), tvt.ToTensor()]))
+    with DataLoader(dataset, N, engine=engine, device="cpu") as loader:
+        images, numbers = next(iter(loader))
+    assert images.shape == (N, 3, 20, 20) and numbers.tolist() == list(range(N))
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch"])
+def test_a_result_and_what_is_made_of_it(engine: Any, numbered: Path) -> None:
+    with DataLoader(SeveralOfOne(numbered), N, engine=engine, device="cpu") as loader:
+        image, end = next(iter(loader))
+    assert loader.stats()["by_hand"] == 0
+    torch.testing.assert_close((image - 0.5) / 0.25, end)
+
+
 class Tiny(data.Dataset[Any]):
     """A script's own, which computes images from one array."""
 
