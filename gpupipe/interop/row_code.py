@@ -304,11 +304,10 @@ def _table_of(value: Any) -> tuple[npt.NDArray[Any], str] | None:
         return (value.numpy(), "tensor") if plain and value.dtype is not torch.bfloat16 else None
     if type(value) is range:
         return np.arange(value.start, value.stop, value.step), "python"
-    if type(value) is list and value and len(kinds := {*map(type, value)}) == 1:
-        (kind,) = kinds
-        if issubclass(kind, (np.integer, np.floating)):
-            return np.asarray(value), "numpy"
-        array = np.asarray(value) if kind in (int, float) else None
+    kind = type(value[0]) if type(value) is list and value else type(None)
+    if kind in (int, float) or issubclass(kind, (np.integer, np.floating)):
+        array = np.asarray(value)
         # Larger integers would become floats or objects.
-        return (array, "python") if array is not None and array.dtype in (np.int64, np.float64) else None
+        is_plain = {*map(type, value)} == {kind} and array.dtype == np.dtype(kind)
+        return (array, "python" if kind in (int, float) else "numpy") if is_plain else None
     return None

@@ -134,6 +134,8 @@ class Rows:
         for row in self._rows:
             batch = default_collate([*values[id(row)].values()])
             self._types[id(row)] = batch.numpy().dtype
+            if row.values.dtype not in (row.values.array.dtype, batch.numpy().dtype):
+                raise NotUnderstood("it converts values twice")
             made = self._taken(row, np.array(indices))
             if made.stride() != batch.stride() or not torch.equal(made.nan_to_num(), batch.nan_to_num()):
                 raise NotUnderstood("its numbers are not those of the arrays")
