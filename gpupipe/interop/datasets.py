@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -145,10 +144,10 @@ def _of_rows(ds: Any, of_rows: OfRows) -> Dataset | None:
         error = _refusal(ds, NO_TRANSFORMS, "own-pixels", OnlyRows)
         error.rows = found
         raise error
-    # What cannot be translated shows better when the code runs.
-    with suppress(NotUnderstood, UnsupportedError, GpupipeError):
+    try:
         return of_rows(found)
-    return None
+    except (NotUnderstood, UnsupportedError, GpupipeError):
+        return None  # what cannot be translated shows better when the code runs
 
 
 def _own_methods(ds: Any, cls: type) -> list[str]:

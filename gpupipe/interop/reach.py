@@ -98,10 +98,6 @@ class Reach:
         self.functions = list(functions_reached(ds))
         self._classes = list(dict.fromkeys(cls for one in _objects(ds, 0, set()) for cls in own_classes(type(one))))
         self._names = [(function.__globals__, named(function)) for function in self.functions]
-        # Attributes of the script's classes and modules, such as settings.
-        owners = [variables[name] for variables, names in self._names for name in names if _is_own(variables[name])]
-        read = {name for one in self.functions for code in codes_of(one.__code__) for name in code.co_names}
-        self._names += [(vars(owner), sorted(read & vars(owner).keys())) for owner in owners]
 
     def values(self) -> list[Any]:
         """Return the functions and their global variables, what they enclose, and the members of their classes, as they
@@ -110,7 +106,6 @@ class Reach:
         for variables, names in self._names:
             found += map(variables.get, names)
         for function in self.functions:
-            found.append(function.__code__)
             found += kept(function)
         for cls in self._classes:
             found += vars(cls).values()

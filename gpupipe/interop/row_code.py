@@ -7,7 +7,7 @@ import dis
 import sys
 from collections.abc import Callable, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from .draws import NotUnderstood
 from .marks import is_transform
 from .replaced import is_foreign, replaced
 from .row_functions import FUNCTIONS
+from .row_reads import Reads
 from .row_stand_ins import Applied, Frozen, Row, StandIn, Table, stand_ins_in
 from .row_values import Values
 
@@ -41,9 +42,21 @@ _FEW = 16
 """Length up to which a list may be a list of arrays."""
 
 
-def sample_of(ds: Any, count: int) -> tuple[Any, bool]:
-    """Return what the code of a dataset returns for any index below ``count``, with stand-ins, and whether the code
-    asks for the type of the index.
+class Sample(NamedTuple):
+    """What the code of a dataset returns for any index."""
+
+    made: Any
+    """The sample, with stand-ins."""
+    length: int
+    """Number of indices."""
+    asks_index: bool
+    """Whether the code has found out the type of the index."""
+    reads: Reads
+    """What the code has read."""
+
+
+def sample_of(ds: Any) -> Sample:
+    """Run the code of a dataset.
 
     Raises:
         NotClosed: the code reaches something unknown.
@@ -51,12 +64,13 @@ def sample_of(ds: Any, count: int) -> tuple[Any, bool]:
         Exception: whatever the code raises because of a stand-in.
     """
     run = _Run()
+    count = run.reads.length(ds)
     index = np.arange(count)
     made = run.dataset(ds)[Row(run, Values(index, index.dtype), "python", is_index=True)]
     # A function in C may have caught the exception.
     if run.problem:
         raise NotUnderstood(run.problem)
-    return made, run.asks_index
+    return Sample(made, count, run.asks_index, run.reads)
 
 
 class _Run:
@@ -64,6 +78,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.asks_index = False
+        self.reads = Reads()
         self.problem = ""
         """Why the run is not understood."""
         self._reached = Outside()
@@ -100,9 +115,12 @@ class _Run:
             return Applied(self, transform=value)
         if (table := _table_of(value)) is not None:
             array, kind = table
+            if isinstance(value, (np.ndarray, torch.Tensor)):
+                self.reads.layout(value)
             numbers = value if type(value) is list else None
             return Table(self, array=array, numbers=numbers, kind=kind, type=type(value))
         if type(value) in (list, tuple) and len(value) <= _FEW:
+            self.reads.items(value)
             parts = map(self.held, value)
             return tuple(parts) if type(value) is tuple else Frozen(self, parts)
         return self.dataset(value)
@@ -147,6 +165,7 @@ class _Run:
             known: whether it belongs to a library, so that nobody need look at what it reaches.
         """
         if function not in self._functions:
+            self.reads.function(function)
             if not known:
                 # Before anything runs that could leave a trace.
                 self._reached.function(function)
@@ -166,9 +185,16 @@ class _Run:
     def _check(self, code: CodeType) -> None:
         if _ASKS & {*code.co_names}:
             self.refuse("it asks for classes or attributes")
+        before = None
         for step in dis.get_instructions(code):
             if step.opname in _STEPS:
                 self.refuse(_STEPS[step.opname])
+            # A stand-in is no other object, but a number may be the one that it is compared with.
+            if step.opname == "IS_OP" and (
+                before is None or before.opname != "LOAD_CONST" or before.argval is not None
+            ):
+                self.refuse("it compares identities")
+            before = step
 
     # ---- datasets
 
@@ -179,17 +205,19 @@ class _Run:
         return self._seen[id(ds)][1]
 
     def _dataset(self, ds: Any) -> Any:
-        cls, own = type(ds), getattr(ds, "__dict__", {})
+        cls, own = self.reads.type_of(ds), getattr(ds, "__dict__", {})
         mine = {*own_classes(cls)}
+        special = {name for base in mine for name in vars(base)} & {"__getattr__", "__getattribute__"}
         # torch calls __getitems__ instead, if there is one.
-        special = {name for base in mine for name in vars(base)} & {"__getattr__", "__getattribute__", "__getitems__"}
-        if not hasattr(cls, "__getitem__") or type(cls) is not type or special or replaced(ds):
+        self.reads.missing(own, "__getitems__")
+        batched = "__getitems__" in own or self.reads.member(cls, "__getitems__")[0] not in (object, Subset)
+        if not hasattr(cls, "__getitem__") or type(cls) is not type or special or batched or replaced(ds):
             self.refuse(f"it uses a {cls.__name__}")
 
         def member_of(name: str) -> Any:
             """Return a member of the class with functions that see stand-ins."""
-            base = next((base for base in cls.__mro__ if name in vars(base)), object)
-            member, known = vars(base).get(name), _is_known(base)
+            base, member = self.reads.member(cls, name)
+            known = _is_known(base)
             if isinstance(member, FunctionType) and (known or base in mine):
                 return self.function(member, known=known)
             if isinstance(member, (property, staticmethod)) and base in mine:
@@ -200,8 +228,9 @@ class _Run:
 
         def attribute(stand_in: Any, name: str) -> Any:
             # As in Python, what a class has decides before the object if it can be set, and after it if not.
-            if name in own and not hasattr(type(getattr(cls, name, None)), "__set__"):
-                return self.held(own[name])
+            if name in own and not hasattr(type(self.reads.member(cls, name)[1]), "__set__"):
+                return self.held(self.reads.variable(own, name))
+            self.reads.missing(own, name)
             member = member_of(name)
             return member.__get__(stand_in) if hasattr(member, "__get__") else member
 
@@ -213,7 +242,7 @@ class _Run:
             "__setattr__": refuse,
             "__delattr__": refuse,
             "__getitem__": member_of("__getitem__"),
-            "__len__": lambda stand_in: len(ds),
+            "__len__": lambda stand_in: self.reads.length(ds),
             "shown": lambda stand_in: cls,
         }
         return object.__new__(type(cls.__name__, (StandIn,), members))
@@ -227,7 +256,7 @@ class _Names(dict[str, Any]):
         self._run, self._names = run, names
 
     def __missing__(self, name: str) -> Any:
-        return self._run.outside(self._names[name])
+        return self._run.outside(self._run.reads.variable(self._names, name))
 
 
 class _Module:
@@ -237,7 +266,7 @@ class _Module:
         self._run, self._module = run, module
 
     def __getattr__(self, name: str) -> Any:
-        return self._run.outside(getattr(self._module, name))
+        return self._run.outside(self._run.reads.attribute(self._module, name))
 
 
 class _Class:
@@ -247,7 +276,7 @@ class _Class:
         self.run, self.cls = run, cls
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.cls, name)
+        value = self.run.reads.attribute(self.cls, name)
         return value if isinstance(value, CONSTANTS) else self.run.refuse(f"it reads {name} of a class")
 
     def __call__(self, *_: Any, **__: Any) -> Any:

@@ -17,7 +17,7 @@ from PIL import Image
 from ..datasets.sample_form import leaves
 from . import albumentations
 from .classes import known_class
-from .row_values import Values
+from .row_values import Values, fits
 
 _REFUSED = """
     eq ne lt le gt ge bool len iter next contains getitem setitem delitem call hash int float complex index round trunc
@@ -106,8 +106,7 @@ class Row(StandIn):
         # Of two conversions, the first could lose something that the array still has.
         if dtype != values.dtype and values.dtype != values.array.dtype:
             self.run.refuse("it converts values twice")
-        # Numbers that do not fit raise an error in some functions and not in others.
-        if dtype.kind in "iu" and not np.can_cast(values.dtype, dtype) and not _fits(values.every(), dtype):
+        if not np.can_cast(values.dtype, dtype) and not fits(values.every(), dtype):
             self.run.refuse("it converts values to a type that they do not fit")
         made = Values(values.array, dtype, values.key, values.numbers)
         return Row(self.run, made, kind or self.kind, is_index=self.is_index)
@@ -362,9 +361,3 @@ for _name in (
 
 def numpy_type(dtype: torch.dtype) -> np.dtype[Any]:
     return torch.empty(0, dtype=dtype).numpy().dtype
-
-
-def _fits(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    limits = np.iinfo(dtype)
-    # Floats lose their fractions in every function alike.
-    return not len(values) or bool(np.min(values) >= limits.min and np.max(values) <= limits.max)

@@ -12,6 +12,8 @@ from ..errors import DatasetError
 
 I64 = npt.NDArray[np.int64]
 
+_SINCE = " since the epoch began; such a change counts from the next epoch on, so begin one"
+
 
 @dataclass(frozen=True, eq=False)
 class Values:
@@ -52,15 +54,16 @@ class Values:
         if self.key is not None:
             at = self.key.rows(indices).astype(np.int64, copy=False)
             if at.min(initial=0) < 0:
-                raise DatasetError(f"index {at.min()} of a dataset's array counts from the end; it did not before")
+                raise DatasetError(f"index {at.min()} of a dataset's array counts from the end{_SINCE}")
         try:
-            if self.numbers is None:
-                return self.array.take(at, 0).astype(self.dtype, copy=False)
-            found = np.array([self.numbers[i] for i in at.tolist()])
+            plain = self.numbers is None
+            found = self.array.take(at, 0) if plain else np.array([self.numbers[i] for i in at.tolist()])  # type: ignore[index]
         except IndexError as e:
-            raise DatasetError(f"a dataset's array became shorter: {e}") from None
+            raise DatasetError(f"{e}: an array of a dataset became shorter{_SINCE}") from None
         if found.dtype != self.array.dtype:
-            raise DatasetError(f"a dataset's list of {self.array.dtype} now has {found.dtype}")
+            raise DatasetError(f"a list of {self.array.dtype} in a dataset has {found.dtype}{_SINCE}")
+        if not fits(found, self.dtype):
+            raise DatasetError(f"numbers of a dataset do not fit {self.dtype}{_SINCE}")
         return found.astype(self.dtype, copy=False)
 
     def kept(self) -> Values:
@@ -70,3 +73,11 @@ class Values:
     def within(self, array: npt.NDArray[Any]) -> Values:
         """Return the same rows of another view of the array."""
         return replace(self, array=array, dtype=array.dtype if self.dtype == self.array.dtype else self.dtype)
+
+
+def fits(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Tell whether integers can have all values. Of others, some functions raise an error, and some wrap around."""
+    if dtype.kind not in "iu" or np.can_cast(values.dtype, dtype) or not values.size:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(np.min(values) >= limits.min and np.max(values) <= limits.max)

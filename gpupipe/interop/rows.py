@@ -29,7 +29,7 @@ from .classes import exact_name
 from .closed import NotClosed
 from .draws import NotUnderstood
 from .marks import marked_dataset
-from .row_code import sample_of
+from .row_code import Sample, sample_of
 from .row_stand_ins import Picture, Row, StandIn, Transformed
 from .row_values import I64, Values
 from .transforms import Translated, leaves_of, translation
@@ -45,8 +45,7 @@ def rows_of(ds: Any) -> Rows | None:
     if isinstance(ds, IterableDataset) or not hasattr(type(ds), "__len__"):
         return None
     try:
-        count = len(ds)
-        found = Rows(ds, *sample_of(ds, count), count)
+        found = Rows(ds, sample_of(ds))
         found.check()
         return found
     except (NotClosed, NotUnderstood):
@@ -95,8 +94,7 @@ class Rows:
 
     Args:
         ds: the dataset.
-        sample: what its code returns for any index below ``count``.
-        asks_index: whether the code asks for the type of the index.
+        sample: what its code returns for any index.
 
     Attributes:
         views: images that its samples have after transforms, if any.
@@ -105,19 +103,26 @@ class Rows:
     Raises :class:`NotUnderstood` if a sample has anything but transformed images of one array and rows of others.
     """
 
-    def __init__(self, ds: Any, sample: Any, asks_index: bool, count: int):
-        self.ds, self._sample, self.count = ds, sample, count
-        parts = {id(part): part for part in leaves(sample)}.values()
+    def __init__(self, ds: Any, sample: Sample):
+        self.ds, self._sample, self.count, self._reads = ds, sample.made, sample.length, sample.reads
+        parts = {id(part): part for part in leaves(sample.made)}.values()
         self.views = [part for part in parts if type(part) is Transformed]
         self._rows = [part for part in parts if type(part) is Row]
         if not parts or len(self.views) + len(self._rows) < len(parts):
             raise NotUnderstood("its samples have other parts")
         if len({_place_of(view.image) for view in self.views}) > 1:
             raise NotUnderstood("its samples have several images")
-        self.shows_index = asks_index or any(row.is_index for row in self._rows)
-        self._is_flat = type(sample) in (tuple, list) and all(type(part) is Row for part in sample)
+        for part in [_row_of(view.image) for view in self.views] + self._rows:
+            if part.values.key is not None:
+                self._reads.indices(part.values.key)
+        self.shows_index = sample.asks_index or any(row.is_index for row in self._rows)
+        self._is_flat = type(sample.made) in (tuple, list) and all(type(part) is Row for part in sample.made)
         self._types: dict[int, np.dtype[Any]] = {}
         """Data type that torch gives to a batch, by the identity of the row."""
+
+    def changed(self) -> bool:
+        """Tell whether the code, or what it has read, has changed since. Arrays may have other values."""
+        return self._reads.changed()
 
     def check(self) -> None:
         """Compare some samples with what the script's own code makes. Raise :class:`NotUnderstood` if they differ."""
@@ -210,7 +215,7 @@ class Rows:
             return steps
         if row.kind == "numpy":
             return [ToArray(), *steps]
-        if exact_name(steps[0], "torchvision.transforms") == "ToPILImage" and steps[0].mode is None:
+        if steps and exact_name(steps[0], "torchvision.transforms") == "ToPILImage" and steps[0].mode is None:
             return steps[1:]
         if row.ndim != 3:
             raise NotUnderstood("its images have no channels")

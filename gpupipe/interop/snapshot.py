@@ -6,11 +6,10 @@ import operator
 import random
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from PIL import Image, ImageFile
 from xxhash import xxh3_128_digest
 
 from ..datasets.dataset import Dataset
-from .closed import CONSTANTS, NotClosed, Outside, is_of_library, outside
+from .closed import NotClosed, outside
 from .code import is_installed
 from .marks import held, is_transform
 from .reach import (
@@ -55,43 +54,24 @@ class Snapshot:
     Lists of samples are compared object by object, 20 ms for a million. Their elements cannot change or are not read.
     """
 
-    def __init__(self, parts: list[Any], with_code: bool):
-        self._parts, self._with_code = parts, with_code
+    def __init__(self, parts: list[Any]):
+        self._parts = parts
 
     @classmethod
-    def of(cls, dataset: Any, *, with_code: bool = False) -> Snapshot:
-        """Take a snapshot.
-
-        Args:
-            with_code: whether closed code of the script and what it reads belong to the state.
-        """
-        return cls(list(_everything(dataset, with_code)), with_code)
+    def of(cls, dataset: Any) -> Snapshot:
+        return cls(list(_everything(dataset)))
 
     def differs(self, dataset: Any) -> bool:
         """Tell whether anything has been replaced or changed."""
         # What is left of the longer one meets an object that equals no part.
-        pairs = zip_longest(self._parts, _everything(dataset, self._with_code), fillvalue=object())
+        pairs = zip_longest(self._parts, _everything(dataset), fillvalue=object())
         return any(not _same(a, b) for a, b in pairs)
 
 
-def _everything(dataset: Any, with_code: bool) -> Iterator[Any]:
+def _everything(dataset: Any) -> Iterator[Any]:
     """Iterate over the dataset and a setting of Pillow, which decides about truncated files."""
     yield bool(ImageFile.LOAD_TRUNCATED_IMAGES)
     yield from _parts(dataset, 0, set())
-    if with_code:
-        yield _code(dataset)
-
-
-def _code(dataset: Any) -> list[Any]:
-    """Return what decides about the samples of closed code, beside the dataset itself."""
-    reach, found = Reach(dataset), Outside()
-    for function in reach.functions:
-        with suppress(NotClosed):  # such as a method that is not used
-            found.function(function)
-    kinds = (*CONSTANTS, CodeType, FunctionType)
-    # gpupipe replaces functions of libraries itself. One of the script in their place is no longer a library's.
-    read = [value for value in found.constants if not is_of_library(value)]
-    return [len(dataset), *read, *(value for value in reach.values() if isinstance(value, kinds))]
 
 
 class Glance:

@@ -61,7 +61,7 @@ class NativeSession(Session):
         super().__init__(arguments)
         self.batch_sampler = arguments.batch_sampler
         resolved = resolve(arguments)
-        self._seen = self._seen_now(resolved)
+        self._seen = Snapshot.of(arguments.dataset)
         self._glance = Glance(arguments.dataset)
         """State of the dataset at the last batch of an epoch in progress."""
         imports_anew = arguments.num_workers and start_method(arguments.multiprocessing_context) != "fork"
@@ -88,9 +88,9 @@ class NativeSession(Session):
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
 
-    def _seen_now(self, resolved: Resolved) -> Snapshot:
-        """Return the state of the dataset, with its code if that does not run any more."""
-        return Snapshot.of(self.arguments.dataset, with_code=not resolved.setup.dataset.runs_user_code)
+    def _has_other_rows(self) -> bool:
+        """Tell whether code that does not run any more, or what it has read, has changed."""
+        return any(rows.changed() for rows in self.resolved.rows)
 
     def _resolve(self, resolved: Resolved) -> None:
         self.resolved = resolved
@@ -129,11 +129,11 @@ class NativeSession(Session):
                 "gpupipe tried"
             )
             raise NotNative([Reason(about(type(a.dataset).__name__, text), "unlike-trials")])
-        if self._seen.differs(a.dataset):
+        if self._seen.differs(a.dataset) or self._has_other_rows():
             self._warn_of_globals()
             self._warn_of_old_workers()
             resolved = resolve(a)
-            self._seen = self._seen_now(resolved)
+            self._seen = Snapshot.of(a.dataset)
             if not same_work(self.resolved, resolved):
                 self.running.close()
                 self._resolve(resolved)
@@ -178,15 +178,16 @@ class NativeSession(Session):
             return False
         before, self._glance = self._glance, Glance(a.dataset, self._glance)
         # The glance is cheap and nearly always enough; the snapshot tells whether a difference matters.
-        if not before.differs(self._glance) or not self._seen.differs(a.dataset):
+        same = not before.differs(self._glance) or not self._seen.differs(a.dataset)
+        if same and not self._has_other_rows():
             return False
         try:
             resolved = resolve(a)
         except NotNative as e:
-            self._seen = self._seen_now(self.resolved)
+            self._seen = Snapshot.of(a.dataset)
             warn("a change in the middle of an epoch takes effect when the next epoch begins", e.reasons)
             return False
-        self._seen = self._seen_now(resolved)
+        self._seen = Snapshot.of(a.dataset)
         self.running.close()
         self._resolve(resolved)
         return True

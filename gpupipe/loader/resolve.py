@@ -70,6 +70,8 @@ class Resolved:
     """Why this engine was chosen."""
     reasons: tuple[Reason, ...] = ()
     """Why ``engine="auto"`` passed over DALI."""
+    rows: tuple[Rows, ...] = ()
+    """Arrays of scripts' datasets whose code does not run any more."""
 
     @property
     def workload(self) -> Workload:
@@ -109,7 +111,8 @@ def resolve(a: Arguments) -> Resolved:
     try:
         # On a CPU torch's loader transforms small images in memory as fast, and does so if nothing else is asked for.
         small = a.engine_name != "auto" or device.type != "cpu" or bool(a.not_in_torch)
-        dataset = translate_dataset(a.dataset, small=small, of_rows=partial(_of_rows, a))
+        rows = list[Rows]()
+        dataset = translate_dataset(a.dataset, small=small, of_rows=partial(_of_rows, a, rows))
     except TranslationError as e:
         raise NotNative([*e.reasons, *reasons], e) from None
     pipeline, more = _for_collate(a, dataset)
@@ -164,17 +167,20 @@ def resolve(a: Arguments) -> Resolved:
         _try_functions(dataset)
     if passed_over:
         warn("engine='auto' takes the torch engine", passed_over, FallbackWarning)
-    resolved = Resolved(setup, batching, config, why, passed_over)
+    resolved = Resolved(setup, batching, config, why, passed_over, tuple(rows))
     check_host(config, resolved.workload)
     return resolved
 
 
-def _of_rows(a: Arguments, rows: Rows) -> Dataset | None:
-    """Return a dataset of the arrays of a script's dataset; ``None`` if its code has to run."""
+def _of_rows(a: Arguments, used: list[Rows], rows: Rows) -> Dataset | None:
+    """Return a dataset of the arrays of a script's dataset, and add them to ``used``; ``None`` if its code has to
+    run."""
     # Without user code there are no samples for a function of the script, and no worker processes.
     if a.collates or _worker_options(a) or (rows.shows_index and not gives_integers(a.sampler, a.batch_sampler)):
         return None
-    return rows.dataset(live=a.num_workers == 0)
+    made = rows.dataset(live=a.num_workers == 0)
+    used.append(rows)
+    return made
 
 
 def replaced_collate() -> str:

@@ -16,7 +16,6 @@ from torch.utils.data._utils.collate import default_collate, default_collate_fn_
 
 from ..errors import DatasetError
 from ..interop.rows import Rows, rows_of
-from ..interop.snapshot import Glance
 from .arguments import Arguments
 from .resolve import replaced_collate
 
@@ -36,9 +35,8 @@ class RowBatches(Dataset[Any]):
         rows: its arrays.
     """
 
-    def __init__(self, given: Any, rows: Rows):
-        self._given, self._glance = given, Glance(given)
-        self._rows: Rows | None = rows
+    def __init__(self, given: Any, rows: Rows | None):
+        self._given, self._rows = given, rows
         self._stack = default_collate_fn_map[Tensor]
 
     @classmethod
@@ -61,12 +59,7 @@ class RowBatches(Dataset[Any]):
         return {"given": self._given, "stack": self._stack}  # the arrays are found again in a copy
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._given, self._stack = state["given"], state["stack"]
-        self._look()
-
-    def _look(self) -> None:
-        self._glance, rows = Glance(self._given), rows_of(self._given)
-        self._rows = rows if rows is not None and not rows.views else None
+        self._given, self._stack, self._rows = state["given"], state["stack"], rows_of(state["given"])
 
     def __len__(self) -> int:
         return len(self._given)
@@ -76,13 +69,12 @@ class RowBatches(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
         """Return a batch, or a list of samples if torch's batch could be another one."""
-        before, self._glance = self._glance, Glance(self._given, self._glance)
-        if before.differs(self._glance):
-            self._look()
         rows = self._rows
+        if rows is not None and rows.changed():
+            rows = self._rows = rows_of(self._given)
         # Only integers, because True and a slice select something else.
         plain = {*map(type, indices)} == {int} and default_collate_fn_map.get(Tensor) is self._stack
-        if rows is not None and plain and min(indices) >= 0 and max(indices) < rows.count:
+        if rows is not None and not rows.views and plain and min(indices) >= 0 and max(indices) < rows.count:
             try:
                 return _Batch(rows.batch(np.array(indices)))
             except DatasetError:

@@ -463,6 +463,17 @@ class Narrow(Own):
         return self.transform(Image.fromarray(self.data[index])), torch.tensor(self.targets[index], dtype=torch.uint8)
 
 
+class Identical(Own):
+    labels = LABELS.tolist()
+
+    def __getitem__(self, index: int) -> Any:
+        label = self.targets[index]
+        return self.transform(Image.fromarray(self.data[index])), 100 if label is SEVEN else label
+
+
+SEVEN = 7
+
+
 class InC(Own):
     """torch's functions in C take anything for a tensor that says it is one."""
 
@@ -491,7 +502,8 @@ class InMethods(Own):
 
 NOT_RECOGNIZED = [
     Draws, Counts, Branches, Relabels, Swallows, Computes, TwiceConverted, Typed, Keeps, Looked, Untwined, Anything,
-    InMethods, Makes, OfClass, Logs, Enclosed, TwoTypes, Narrow, InC, InCByName,
+    InMethods, Makes, OfClass, Logs, Enclosed, TwoTypes, Narrow, Identical, InC,
+    InCByName,
 ]  # fmt: skip
 
 
@@ -542,12 +554,15 @@ class Shifted(Own):
 
     def __init__(self, transform: Any):
         super().__init__(transform)
+        self.order = np.arange(N)
+        self.others = list(range(N))
         self.list = self.targets.tolist()
         self.soft = np.zeros((N, 3))
 
     def __getitem__(self, index: int) -> Any:
-        image = Image.fromarray(self.data[(index + self.start + SHIFT + Settings.first + 1) % 50])
-        return self.transform(image), self.targets[index], self.list[index], torch.tensor(self.soft[index]).float()
+        at = self.others[self.order[(index + self.start + SHIFT + Settings.first + 1) % 50]]
+        image = self.transform(Image.fromarray(self.data[at]))
+        return image, self.targets[index], self.list[at], torch.tensor(self.soft[index]).float(), at
 
 
 def _label(dataset: Any) -> None:
@@ -586,11 +601,32 @@ def _soft(dataset: Any) -> None:
     dataset.soft[:] = 1
 
 
+def _order(dataset: Any) -> None:
+    dataset.order[:] = dataset.order[::-1].copy()
+
+
+def _others(dataset: Any) -> None:
+    dataset.others.reverse()
+
+
 def _method(dataset: Any) -> None:
     Shifted.__getitem__ = Own.__getitem__  # type: ignore[method-assign]
 
 
-CHANGES = [_label, _in_place, _transform, _inside, _of_class, _outside, _method, _settings, _list, _soft]
+CHANGES = [
+    _label,
+    _in_place,
+    _transform,
+    _inside,
+    _of_class,
+    _outside,
+    _method,
+    _settings,
+    _list,
+    _soft,
+    _order,
+    _others,
+]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -624,6 +660,18 @@ def test_changes_show_as_with_torchs_loader(
     read_ahead = range(2, 5) if in_the_middle and change is _in_place else ()
     assert all(same(one, two) for n, (one, two) in enumerate(zip(theirs, ours, strict=True)) if n not in read_ahead)
     assert not same(theirs[:5], theirs[5:])
+
+
+def test_whole_batches_of_the_object_are_asked_for() -> None:
+    dataset = Own()
+    dataset.__getitems__ = lambda indices: [(torch.zeros(1), 0) for _ in indices]  # type: ignore[attr-defined]
+    assert rows_of(dataset) is None
+
+
+def test_no_transforms_in_a_pipeline() -> None:
+    dataset = Tensors(TENSORS, tvt.Compose([]))
+    with DataLoader(dataset, 8, device="cpu") as loader:
+        assert same(list(data.DataLoader(dataset, 8)), list(loader))
 
 
 COUNT = N
