@@ -105,7 +105,7 @@ def mnist_as_rgb(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch", because=("FashionMNIST",))
 def fashion_one_hot(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's beginner tutorial on transforms: labels made one-hot by a lambda."""
     ds = datasets.FashionMNIST(

@@ -75,7 +75,7 @@ def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(ImagesAndMasks(args.data, finish), batch_size=1, collate_fn=collate_fn)
 
 
-@script(engine="torch", because=("Carvana",))
+@script(engine="dali")
 def unet(args: Args, DataLoader: Any) -> Epochs:
     """milesial/Pytorch-UNet: a dict of image and mask, scaled by Pillow; one dict of arguments for both loaders."""
 
