@@ -28,6 +28,7 @@ _REFUSED = """
 """Special methods that no stand-in has by itself."""
 _SAFE = 1 << 31
 """Limit of the numbers with which indices are computed, so that no product overflows."""
+_DIVIDING = (operator.floordiv, operator.mod)
 
 
 class Refuses(Protocol):
@@ -143,7 +144,7 @@ class Row(StandIn):
     def computed(self, other: Any, compute: Callable[[Any, Any], Any]) -> Row:
         """Compute with an index, as in ``index % count``."""
         values = self.values.every()
-        plain = self.is_index and type(other) is int and 0 < other < _SAFE
+        plain = self.is_index and type(other) is int and (compute in _DIVIDING) <= other < _SAFE
         if not plain or np.abs(values).max(initial=0) >= _SAFE:
             self.run.refuse("it computes with values")
         made = compute(values, other)

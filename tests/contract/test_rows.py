@@ -644,6 +644,7 @@ def test_changes_show_as_with_torchs_loader(
                 patch.setattr(Shifted, name, vars(Shifted)[name])
             patch.setattr(Settings, "first", 0)
             patch.setitem(globals(), "SHIFT", 0)
+            assert rows_of(dataset) is not None
             loader, found = make(dataset, 10, num_workers=workers), []
             for _ in range(2):
                 for number, batch in enumerate(loader):
