@@ -55,6 +55,21 @@ OUTSIDE = T.Compose([T.CenterCrop(8)])
 """A transform that code of a script reads."""
 
 
+class Plain:
+    pass
+
+
+class Other(Plain):
+    pass
+
+
+def test_an_object_of_another_class_is_a_change() -> None:
+    dataset = SimpleNamespace(inner=Plain())
+    before = Glance(dataset)
+    dataset.inner.__class__ = Other
+    assert before.differs(Glance(dataset, before))
+
+
 class Own(Dataset[Any]):
     def __getitem__(self, i: int) -> Any:
         return OUTSIDE, i
