@@ -293,6 +293,7 @@ def same(one: Any, two: Any) -> bool:
     return type(one) is type(two) and len(one) == len(two) and all(map(same, one, two))
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")  # from torch, once per process
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", RECOGNIZED)
 def test_batches_of_rows_are_torchs(name: str, workers: int) -> None:
