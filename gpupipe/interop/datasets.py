@@ -39,7 +39,7 @@ OfRows = Callable[[Rows], Dataset | None]
 
 
 class OnlyRows(TranslationError):
-    """A dataset has no transforms, and its samples are rows of arrays, of which torch's loader can make batches."""
+    """The dataset has no transforms. Its samples are rows of arrays, and torch's loader can make batches of these."""
 
     rows: Rows | None = None
 

@@ -6,6 +6,7 @@ import builtins
 import dis
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
@@ -162,7 +163,7 @@ class _Run:
         """Return a copy of a function that sees stand-ins. Raises :class:`NotClosed`.
 
         Args:
-            known: whether it belongs to a library, so that nobody need look at what it reaches.
+            known: whether it belongs to a library. What it reaches is then not checked.
         """
         if function not in self._functions:
             self.reads.function(function)
@@ -185,16 +186,15 @@ class _Run:
     def _check(self, code: CodeType) -> None:
         if _ASKS & {*code.co_names}:
             self.refuse("it asks for classes or attributes")
-        before = None
-        for step in dis.get_instructions(code):
+        steps = list(dis.get_instructions(code))
+        for step in steps:
             if step.opname in _STEPS:
                 self.refuse(_STEPS[step.opname])
+        for before, step in pairwise(steps):
             # A stand-in is no other object, but a number may be the one that it is compared with.
-            if step.opname == "IS_OP" and (
-                before is None or before.opname != "LOAD_CONST" or before.argval is not None
-            ):
+            with_none = before.opname == "LOAD_CONST" and before.argval is None
+            if step.opname == "IS_OP" and not with_none:
                 self.refuse("it compares identities")
-            before = step
 
     # ---- datasets
 

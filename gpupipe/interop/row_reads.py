@@ -7,13 +7,12 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-import numpy as np
 import torch
-from xxhash import xxh3_128_digest
 
 from .code import is_full
 from .replaced import is_foreign
 from .row_values import Values
+from .snapshot import digest
 
 _MISSING = object()
 _COMPARED = (int, float, complex, str, bytes)
@@ -82,7 +81,7 @@ class Reads:
         self._add(lambda: tuple(map(id, values)))
 
     def layout(self, value: Any) -> None:
-        """Read where the values of an array or a tensor are."""
+        """Read where the values of an array or a tensor are, and how they lie there."""
         self._add(_layout, value)
 
     def indices(self, values: Values) -> None:
@@ -92,7 +91,7 @@ class Reads:
             if last.numbers is not None:
                 self._add(lambda now, then: now == then, last.numbers, last.numbers.copy())
             else:
-                self._add(_digest, last.array)
+                self._add(digest, last.array)
             last = last.key
 
 
@@ -117,9 +116,5 @@ def _parts(function: FunctionType) -> tuple[int, ...]:
 
 def _layout(value: Any) -> tuple[Any, ...]:
     if isinstance(value, torch.Tensor):
-        return value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
+        return value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype), value.requires_grad
     return value.__array_interface__["data"], value.shape, value.strides, value.dtype.str
-
-
-def _digest(array: Any) -> bytes:
-    return xxh3_128_digest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -32,12 +32,11 @@ from .marks import marked_dataset
 from .row_code import Sample, sample_of
 from .row_stand_ins import Picture, Row, StandIn, Transformed
 from .row_values import I64, Values
+from .snapshot import COMPARED
 from .transforms import Translated, leaves_of, translation
 
 _TRIED = 3
 """Number of samples that the script's own code makes as well."""
-_SMALL = 1 << 24
-"""Size in bytes up to which :class:`~.snapshot.Snapshot` sees what changes in an array."""
 
 
 def rows_of(ds: Any) -> Rows | None:
@@ -230,7 +229,7 @@ class Rows:
         tree = kept(lambda part: positions[id(part)], self._sample)
         values = [replace(row.values, dtype=self._types[id(row)]) for row in self._rows]
         if not live:
-            values = [one.kept() if one.array.nbytes <= _SMALL else one for one in values]
+            values = [one.kept() if one.array.nbytes <= COMPARED else one for one in values]
         made: Dataset
         if tree == (View(0), *rests.values()) and len(values) == 1 and at is None and _is_labels(values[0]):
             return ours.Arrays(pixels, values[0].array, transform=pipeline)

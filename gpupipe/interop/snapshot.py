@@ -43,7 +43,7 @@ _NOTING = ("_io", "h5py", "pandas", "tarfile", "zipfile")
 """Libraries whose objects record things for themselves when they are read."""
 _NEAR, _FEW = 4, 64
 _GLANCED = 1 << 10
-_COMPARED = 1 << 24
+COMPARED = 1 << 24
 """Size in bytes above which only an array's identity and shape are compared. Such arrays hold pixels, which are read
 every time anyway."""
 
@@ -228,12 +228,12 @@ def _leaf(value: Any) -> tuple[Any, ...] | None:
         return value, None if value.is_inference() else value._version, _content(value), _address(value)
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            return value, value.copy() if value.nbytes <= _COMPARED else value.shape
-        return value, value.shape, str(value.dtype), _digest(value) if value.nbytes <= _COMPARED else None
+            return value, value.copy() if value.nbytes <= COMPARED else value.shape
+        return value, value.shape, str(value.dtype), digest(value) if value.nbytes <= COMPARED else None
     return None
 
 
-def _digest(array: np.ndarray[Any, Any]) -> bytes:
+def digest(array: np.ndarray[Any, Any]) -> bytes:
     """Return a checksum of the values. Copies of them would cost their memory, and the time of its pages."""
     # Arrays of dates have no buffer of their own.
     return xxh3_128_digest(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -241,10 +241,10 @@ def _digest(array: np.ndarray[Any, Any]) -> bytes:
 
 def _content(tensor: torch.Tensor) -> Any:
     """Return a checksum of a tensor that is not large, or the shape of any other."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.nbytes > _COMPARED or not tensor.numel():
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.nbytes > COMPARED or not tensor.numel():
         return tensor.shape
     is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
-    return _digest(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()) if is_plain else tensor.shape
+    return digest(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()) if is_plain else tensor.shape
 
 
 def _address(tensor: torch.Tensor) -> int | None:

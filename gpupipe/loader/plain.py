@@ -82,7 +82,7 @@ class PlainSession(Session):
 
     Args:
         reasons: why gpupipe's engines cannot run it.
-        rows: arrays of the dataset, if they are known.
+        rows: arrays of the dataset, or of one that it reads, if its samples are rows of them.
 
     Raises:
         ConfigError: an option of gpupipe that torch's DataLoader does not have.

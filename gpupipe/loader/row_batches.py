@@ -44,14 +44,14 @@ class RowBatches(Dataset[Any]):
         """Return the dataset and the collate function for torch's loader.
 
         Args:
-            rows: arrays, if they are known already, of this dataset or of one that it reads.
+            rows: arrays of this dataset, or of one that it reads; ``None`` if its samples are no rows.
         """
         has_batches = a.batch_size is not None or a.batch_sampler is not None
         # A function of the script may look at the worker's dataset.
         has_functions = a.collates or a.worker_init_fn is not None or replaced_collate()
-        if not has_batches or has_functions:
+        if rows is None or not has_batches or has_functions:
             return a.dataset, a.collate_fn
-        if rows is None or rows.ds is not a.dataset:
+        if rows.ds is not a.dataset:
             rows = rows_of(a.dataset)
         return (a.dataset, a.collate_fn) if rows is None or rows.views else (cls(a.dataset, rows), _collate)
 

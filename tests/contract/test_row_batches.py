@@ -262,6 +262,16 @@ def test_changes_of_own_datasets_are_seen(change: Callable[[Own], None], in_the_
     assert batches(DataLoader) == theirs and theirs[:6] != theirs[6:]
 
 
+def test_tensors_that_need_a_gradient_from_now_on(finished: list[bool]) -> None:
+    given = dataset()
+    loader = DataLoader(given, 4)
+    assert not next(iter(loader))[0].requires_grad and all(finished)
+    given.tensors = (IMAGES.clone(), *given.tensors[1:])
+    next(iter(loader))
+    given.tensors[0].requires_grad_()
+    assert next(iter(loader))[0].requires_grad and not finished[-1]
+
+
 def test_a_copy_finds_its_arrays_again() -> None:
     session: Any = DataLoader(Own(), 4)._session
     copied = pickle.loads(pickle.dumps(session.loader.dataset))
