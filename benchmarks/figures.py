@@ -47,7 +47,7 @@ PAGES = {
     "README.md": ("headline",),
     "docs/claims.md": ("claims workers", "claims dali", "claims pinning"),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/machines.md": ("faults", "elastic", "decoding", "frameworks"),
+    "docs/machines.md": ("faults", "elastic", "frameworks"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores", "blocks"),
     "docs/sources.md": ("classes", "pages", "formats", "variants"),
@@ -195,36 +195,6 @@ def elastic() -> str:
         return ""
     head = ["launcher, in `benchmarks/`", "processes", "lost", "twice", "equal batches", "longest wait in seconds"]
     return f"Measured on one machine whose cores other work shared:\n\n{table(head, rows)}"
-
-
-def decoding() -> str:
-    """What decoding in Ray actors costs and carries."""
-    result = load("remote_decoding")
-    if result is None:
-        return ""
-    rows = []
-    for name, found in result["candidates"].items():
-        sent = f"{found['bytes_per_image'] / 1e3:.0f} KB" if "bytes_per_image" in found else "none"
-        numbers = (found["images_per_second"], found["cpu_ms_per_image"], found["own_cpu_ms_per_image"])
-        shown = [f"{numbers[0]:,.0f}", *(f"{n:.2f}" for n in numbers[1:])]
-        rows.append([name, *shown, ratio(found["cpu_of_local"]), sent])
-    head = ["decoded by", "images/s", "CPU ms per image", "of these, training process", "CPU relative to local", "sent"]
-    about = (
-        f"`imagenet.train(224)`, batches of {result['batch']}, photographs of {result['files']['mean_megapixels']:.2f} "
-        f"megapixels, actors on the same machine ({machine(result)}), `python benchmarks/remote_decoding.py`:"
-    )
-    carried = [
-        [name, f"{found['windows']:,.0f}", f"{found['jpeg']:,.0f}"] for name, found in result["networks"].items()
-    ]
-    killed, stopped = (result["faults"][kind]["cost_seconds"] for kind in ("killed", "stopped"))
-    second = {name: found["cpu_ms_per_image"] for name, found in result["second_job"].items()}
-    return (
-        f"{about}\n\n{table(head, rows)}\n\n"
-        f"The longest wait for a batch grew by {killed:.1f} s when an actor was killed, and by {stopped:.1f} s when "
-        f"one was stopped. A second job with another seed costs {second['no cache']:.2f} CPU ms per image, and "
-        f"{second['cache']:.2f} with `cache=` of the decoders. From the measured bytes, a network carries:\n\n"
-        + table(["network", "images/s as windows", "images/s as JPEG"], carried)
-    )
 
 
 def frameworks() -> str:
@@ -454,7 +424,6 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "blocks": blocks,
         "faults": faults,
         "frameworks": frameworks,
-        "decoding": decoding,
         "elastic": elastic,
         "costs": costs,
         "claims workers": claimed_workers,

@@ -51,9 +51,9 @@ from PIL import Image
 from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.limits import Limits
-from gpupipe.codecs.nvimgcodec import is_safe
 from gpupipe.codecs.pillow import quiet
 from gpupipe.datasets.index.progress import Progress
+from gpupipe.engines.dali.codings import is_safe
 from gpupipe.testing.photos import photograph
 
 U8 = npt.NDArray[np.uint8]

@@ -1,8 +1,6 @@
-"""Ray: the loader's state in checkpoints of Ray Train, notices that a machine will be taken away, and decoding on other
-machines.
+"""Ray: the loader's state in checkpoints of Ray Train, and notices that a machine will be taken away.
 
-:class:`Decoders` works in any process that is connected to a Ray cluster. The functions work in the
-training function of a ``TorchTrainer``::
+The functions work in the training function of a ``TorchTrainer``::
 
     def train(config):
         world = gpupipe.World.here()
@@ -22,28 +20,19 @@ Leave ``prepare_data_loader`` out: the batches are this worker's and on its devi
 
 from __future__ import annotations
 
-import platform
 import tempfile
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import __version__
 from ..errors import ConfigError, StateError
-from ..reading import elsewhere
-from ..reading.decoder import pillow_version
-from ..reading.elsewhere import Answer, Hello, Request
-from ..reading.kept import CacheKind, check_cache
-from ..reading.worker import Worker
-from ..types import check_integer
 
 if TYPE_CHECKING:
     from ray.train import PreemptionInfo
 
-__all__ = ["Decoders", "preemption_notice", "report", "restore"]
+__all__ = ["preemption_notice", "report", "restore"]
 
 _FILE = "gpupipe.pt"
 _noticed: set[str] = set()
@@ -132,105 +121,3 @@ def _unwrapped(name: str, part: Any) -> Stateful:
     if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
         raise ConfigError(f"{name} is a {type(part).__name__}, which has no state_dict() and load_state_dict()")
     return part  # type: ignore[no-any-return]
-
-
-class Decoders(elsewhere.Decoders):
-    """Ray actors that decode images for loaders, on any machine of the cluster::
-
-        ray.init(address="auto")
-        decoders = gpupipe.integrations.ray.Decoders(actors=16)
-        loader = DataLoader(dataset, batch_size=256, shuffle=True, decoders=decoders)
-
-    An actor gets 16 to 64 images of a batch at a time and sends the pixels under their crops, uint8, through Ray's
-    object store. Everything else happens in this process. Actors start at the first batch, spread over the machines,
-    and stop with :meth:`close` or with this object. An actor that dies is started again; this process decodes what it
-    had been asked for. At most ``prefetch_factor`` + 1 batches are requested at a time, which bounds the memory in the
-    object store. ``print(loader)`` shows what the actors have done.
-
-    The files must have the same paths on all machines, or be in a bucket, and all machines need the same versions of
-    gpupipe and Pillow. The index travels with the dataset.
-
-    Args:
-        actors: number of actors. Loaders that share this object share them.
-        num_cpus: processors of each actor, which decodes as many images at the same time.
-        resources: custom resources of Ray that each actor needs, such as ``{"cpu_node": 1}``, to place actors on
-            machines without GPUs.
-        cache: keep decoded images on the actors' machines, as ``DataLoader(cache=)`` does on this one: ``"ram"`` or
-            ``"disk"``. All actors of a machine share them, also those of other jobs, so jobs with other seeds and
-            transforms decode an image once.
-        cache_bytes: size of the cache on each machine.
-        patience: seconds without an answer after which this process decodes the images that an actor was asked for,
-            and asks others until the actor answers.
-
-    Raises:
-        ConfigError: Ray is not connected to a cluster, or an argument is wrong.
-    """
-
-    def __init__(
-        self,
-        actors: int,
-        *,
-        num_cpus: int = 1,
-        resources: dict[str, float] | None = None,
-        cache: CacheKind | None = None,
-        cache_bytes: int | None = None,
-        patience: float = 2.0,
-    ):
-        import ray
-
-        if not ray.is_initialized():
-            raise ConfigError("Decoders: this process is not connected to Ray; call ray.init() first")
-        super().__init__(actors, patience, _versions())
-        check_cache(cache, cache_bytes)
-        threads = check_integer(num_cpus, "num_cpus", 1)
-        self._kind = ray.remote(_Actor).options(
-            num_cpus=threads, resources=resources, scheduling_strategy="SPREAD", max_restarts=0, max_task_retries=0
-        )
-        self._given = threads, cache, cache_bytes
-        self._actors: dict[int, Any] = {}
-        self._works: dict[str, Any] = {}
-
-    def start(self, number: int) -> Future[Hello]:
-        self.stop(number)
-        self._actors[number] = actor = self._kind.remote(*self._given)
-        future: Future[Hello] = actor.hello.remote().future()
-        return future
-
-    def submit(self, number: int, request: Request) -> Future[Answer]:
-        import ray
-
-        if request.key not in self._works:
-            self._works[request.key] = ray.put(request.work)
-        work = self._works[request.key]
-        # In a list, so that Ray fetches it only if the actor asks for it.
-        future: Future[Answer] = self._actors[number].answer.remote(request.key, [work], request.plan).future()
-        return future
-
-    def stop(self, number: int) -> None:
-        import ray
-
-        actor = self._actors.pop(number, None)
-        if actor is not None and ray.is_initialized():
-            ray.kill(actor)
-
-
-def _versions() -> str:
-    return f"gpupipe {__version__}, {pillow_version()}"
-
-
-class _Actor:
-    """A process of :class:`Decoders`."""
-
-    def __init__(self, threads: int, cache: CacheKind | None, cache_bytes: int | None):
-        torch.set_num_threads(1)
-        self._worker = Worker(threads, cache, cache_bytes)
-
-    def hello(self) -> Hello:
-        return Hello(_versions(), platform.node())
-
-    def answer(self, key: str, work: list[Any], plan: bytes) -> Answer:
-        if not self._worker.knows(key):
-            import ray
-
-            self._worker.learn(key, ray.get(work[0]))
-        return self._worker.answer(key, plan)

@@ -18,7 +18,6 @@ from ..errors import ConfigError
 from ..interop.samplers import length_of
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
-from ..reading.elsewhere import Decoders
 from ..reading.kept import CacheKind, check_cache
 from ..samplers import Sampler
 from ..types import Shard, check_integer
@@ -71,7 +70,6 @@ class Arguments:
     max_bad: float | int | None = None
     cache: CacheKind | None = None
     cache_bytes: int | None = None
-    decoders: Decoders | None = None
     scaled: bool = False
     epoch_length: int | None = None
     infinite: bool = False
@@ -104,7 +102,7 @@ class Arguments:
         if self.seed is not None and not 0 <= self.seed < 1 << 64:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
-        self._check_decoding()
+        object.__setattr__(self, "cache_bytes", check_cache(self.cache, self.cache_bytes))
         for name in ("scaled", "infinite"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -120,13 +118,6 @@ class Arguments:
             raise ConfigError(f"collate_fn must be a function of a list of samples, not {self.collate_fn!r}")
         if self.generator is not None and not isinstance(self.generator, torch.Generator):
             raise ConfigError(f"generator must be a torch.Generator, not {self.generator!r}")
-
-    def _check_decoding(self) -> None:
-        check_cache(self.cache, self.cache_bytes)
-        if self.cache_bytes is not None:
-            object.__setattr__(self, "cache_bytes", check_integer(self.cache_bytes, "cache_bytes", 1))
-        if self.decoders is not None and not isinstance(self.decoders, Decoders):
-            raise ConfigError(f"decoders must be gpupipe.integrations.ray.Decoders(...) or None, not {self.decoders!r}")
 
     @property
     def collates(self) -> bool:

@@ -99,9 +99,6 @@ class DataLoader(TorchLoader[Any]):
             every size at which an image was decoded is kept.
         cache_bytes: maximum size of the cache. With ``cache="ram"`` the default is half of the free memory, which
             ``repr`` shows. If it is full, further images are decoded each time; entries unused for a day are evicted.
-        decoders: other processes that decode, such as :class:`gpupipe.integrations.ray.Decoders` on other machines.
-            They send the window that a first crop takes, and this process does everything else: pixels, order, state
-            and bad samples stay as they are. Only for images in files, without ``cache``; see docs/machines.md.
         scaled: decode JPEG files at 1/2, 1/4 or 1/8 if the transforms begin with a crop or a resize that takes at least
             two pixels of the smaller image for each output pixel. This takes less memory, and less time for photographs
             of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full decode;
@@ -155,7 +152,6 @@ class DataLoader(TorchLoader[Any]):
     max_bad: Any
     cache: Any
     cache_bytes: Any
-    decoders: Any
     scaled: Any
     epoch_length: Any
     infinite: Any

@@ -414,10 +414,9 @@ class NativeSession(Session):
         resolved, engine = self.resolved, self.running.engine
         setup = resolved.setup
         cache = [] if setup.cache is None else [setup.cache.remark()]
-        decoders = [] if setup.decoders is None else [setup.decoders.remark()]
         scaled = [remark(setup.dataset, setup.pipeline, self.batching.some_shaped())] if setup.scaled else []
         happened = self._happened if engine is None else engine.remarks()
-        return resolved.config.remarks(setup) + happened + cache + decoders + scaled + self._unpacking()
+        return resolved.config.remarks(setup) + happened + cache + scaled + self._unpacking()
 
     def _unpacking(self) -> list[str]:
         """Notes on how often pages of compressed samples are unpacked, if that costs much."""

@@ -28,7 +28,6 @@ from ..interop.same_names import UnsupportedError
 from ..interop.samplers import gives_integers, is_batch_sampler_of_torch, key_of
 from ..interop.worker_functions import only_seeds, repeats_seeds
 from ..kernels.check import try_functions
-from ..reading.elsewhere import Decoders
 from ..reading.kept import DecodedCache
 from ..reading.setup import Setup
 from ..reading.targets import check_targets
@@ -147,7 +146,6 @@ def resolve(a: Arguments) -> Resolved:
         multiprocessing_context=a.multiprocessing_context,
         given=a.dataset if dataset.runs_user_code else None,
         cache=_cache_of(a, dataset),
-        decoders=_decoders_of(a, dataset),
         scaled=_scaled(a, dataset),
     )
     for part in dataset.parts:
@@ -155,11 +153,6 @@ def resolve(a: Arguments) -> Resolved:
         part.check_transform()
     _check_targets(dataset)
     config, why, refused = choose_engine(a, setup)
-    if a.decoders is not None and config.name == "torch" and a.num_workers:
-        raise ConfigError(
-            f"decoders= with num_workers={a.num_workers} and the torch engine ({why}): its worker processes cannot ask "
-            'decoders; use num_workers=0, or engine="dali"'
-        )
     passed_over = tuple(Reason(text, "engine") for text in refused)
     if passed_over and not ours:
         raise NotNative(passed_over)
@@ -291,20 +284,6 @@ def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:
     if a.engine_name == "null":
         raise ConfigError(f"cache={a.cache!r}: the null engine decodes no images that could be kept; leave it out")
     return DecodedCache.of(a.cache, a.cache_bytes, dataset)
-
-
-def _decoders_of(a: Arguments, dataset: Dataset) -> Decoders | None:
-    if a.decoders is None:
-        return None
-    if a.engine_name == "null":
-        raise ConfigError("decoders=: the null engine needs no decoded images; leave it out")
-    a.decoders.check(dataset)
-    if a.cache is not None:
-        raise ConfigError(
-            f"cache={a.cache!r} beside decoders=: decoders send the window that a crop takes, and a cache keeps whole "
-            "images; leave one of them out, or let the decoders keep images, with a cache= of their own"
-        )
-    return a.decoders
 
 
 def _scaled(a: Arguments, dataset: Dataset) -> bool:

@@ -62,11 +62,6 @@ def _plain(a: Arguments, e: NotNative) -> PlainSession:
             f"cache={a.cache!r}: torch's own loader has no cache, but has to do this work because "
             f"{'; '.join(why.text for why in e.reasons)}; leave cache and cache_bytes out"
         ) from None
-    if a.decoders is not None:
-        raise ConfigError(
-            "decoders=: torch's own loader decodes in its worker processes, but has to do this work because "
-            f"{'; '.join(why.text for why in e.reasons)}; leave it out"
-        ) from None
     if a.scaled:
         raise ConfigError(
             "scaled=True: torch's own loader decodes every image in full, but has to do this work because "

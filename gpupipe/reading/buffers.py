@@ -24,12 +24,7 @@ def host_buffer(nbytes: int, *, pinned: bool = False) -> Tensor:
 
 def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
     """Return consecutive arrays u8[...] in a buffer u8[N]."""
-    return views_of_array(buffer.numpy(), shapes)
-
-
-def views_of_array(flat: U8, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
-    """Return consecutive arrays u8[...] in an array u8[N]."""
-    views, at = [], 0
+    flat, views, at = buffer.numpy(), [], 0
     for shape in shapes:
         size = math.prod(shape)
         views.append(flat[at : at + size].reshape(shape))

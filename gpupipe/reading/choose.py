@@ -52,7 +52,7 @@ def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> 
     if dataset.codings is None or turns is None:  # Pillow decodes unknown codings
         return Feed("pixels")
     _, codings = dataset.codings
-    own = [not setup.all_pixels and decodes(coding) for coding in codings if coding.format]  # bad samples have none
+    own = [setup.cache is None and decodes(coding) for coding in codings if coding.format]  # bad samples have none
     # Beyond the last named coding lie unknown ones, which Pillow decodes.
     handed = scaled or not all(own) or len(codings) >= _CODES
     if handed and not any(own):

@@ -53,8 +53,8 @@ class FileReader(AheadReader[RowResults]):
         self._handed = np.ones(256, np.bool_)  # codes without a name are unknown codings
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
-            self._handed[: len(names)] = [setup.all_pixels or not decodes(name) for name in names]
-        self._cuts = None if setup.all_pixels else Cuts.of(setup.dataset)
+            self._handed[: len(names)] = [setup.cache is not None or not decodes(name) for name in names]
+        self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
         self._take = Take.of_setup(setup)
         self._look = FileChecker(setup.dataset.limits.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
@@ -70,7 +70,6 @@ class FileReader(AheadReader[RowResults]):
         if bad:
             return Pending(plan, bad=tuple(bad))
         batch = self._take.batch(plan)
-        batch.start()
         by_pillow = self._by_pillow(plan, batch.factors)
         if self._feed.form == "paths":
             own = np.flatnonzero(~by_pillow)

@@ -44,8 +44,8 @@ _UNUSED = 24 * 3600.0
 """Seconds after which unused images may be evicted."""
 
 
-def check_cache(cache: Any, cache_bytes: Any) -> None:
-    """Raise :class:`ConfigError` for arguments ``cache`` and ``cache_bytes`` that are wrong by themselves."""
+def check_cache(cache: Any, cache_bytes: Any) -> int | None:
+    """Return ``cache_bytes``. Raises :class:`ConfigError` if ``cache`` or ``cache_bytes`` is wrong by itself."""
     if cache is not None and cache not in get_args(CacheKind):
         raise ConfigError(f'cache must be "ram", "disk" or None, not {cache!r}')
     if cache is None and cache_bytes is not None:
@@ -55,8 +55,7 @@ def check_cache(cache: Any, cache_bytes: Any) -> None:
         )
     if cache == "disk" and cache_bytes is None:
         raise ConfigError('cache="disk" needs cache_bytes, the number of bytes of decoded images that it may hold')
-    if cache_bytes is not None:
-        check_integer(cache_bytes, "cache_bytes", 1)
+    return None if cache_bytes is None else check_integer(cache_bytes, "cache_bytes", 1)
 
 
 @dataclass(frozen=True)

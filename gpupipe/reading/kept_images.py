@@ -1,4 +1,4 @@
-"""Images that a cache or other processes decoded, passed on by the thread that has them in its processor's cache."""
+"""Images of a cache, passed on by the thread that has them in its processor's cache."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Part:
 
 
 class KeptImageReader(AheadReader[_Part]):
-    """Takes images from a setup's ``cache`` or ``decoders``, limited to the window of a first crop.
+    """Takes images from a setup's ``cache``, limited to the window of a first crop.
 
     Each thread takes some images of a plan after another. Nothing passes between threads. Reading needs memory for
     :data:`_TOGETHER` small images per thread, or one large one.
@@ -77,7 +77,6 @@ class KeptImageReader(AheadReader[_Part]):
         if bad:
             return Pending(plan, bad=tuple(bad))
         batch, rows = self._take.batch(plan), iter(range(len(plan)))
-        batch.start()
         taker = self._taker(len(plan), batch.ops_left())
         # Larger images would leave the processor's cache before they are used.
         pixels = int(batch.sizes().astype(np.int64).prod(axis=1).max(initial=1))

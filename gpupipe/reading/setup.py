@@ -13,7 +13,6 @@ from ..datasets.dataset import Dataset
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
-    from .elsewhere import Decoders
     from .kept import DecodedCache  # imports torch
 
 
@@ -33,8 +32,6 @@ class Setup:
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
     cache: DecodedCache | None = None
-    decoders: Decoders | None = None
-    """Processes that decode for this one."""
     scaled: bool = False
     """Whether images may be decoded smaller, see :mod:`gpupipe.reading.smaller`."""
     given: Any = field(default=None, compare=False)
@@ -49,11 +46,6 @@ class Setup:
     @property
     def cuda(self) -> bool:
         return self.device != "cpu"
-
-    @property
-    def all_pixels(self) -> bool:
-        """Whether all images in files reach the engine as Pillow's pixels, from a cache or from decoders."""
-        return self.cache is not None or self.decoders is not None
 
     @property
     def threads(self) -> int:

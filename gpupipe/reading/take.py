@@ -2,15 +2,14 @@
 
 All code that needs the pixels of a sample uses this: threads that read for DALI, worker processes of the reference
 engine, the reference itself, and the retry of a batch that DALI failed on. Images in files come through a chain of
-decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window,
-:class:`~.regions.Regions` decodes the window of a plain JPEG, and :class:`~.decoder.Whole` decodes a file.
-:class:`~.elsewhere.Elsewhere` lets other processes do that for a whole plan.
+decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window, and
+:class:`~.decoder.Whole` decodes a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,9 +24,7 @@ from ..stages import STORAGE
 from ..transforms.compose import Compose
 from ..types import ByHand, Plan
 from .decoder import Decoder, Part, Wanted, Whole, pillow_version
-from .elsewhere import Asked, Elsewhere
 from .kept import DecodedCache, Kept
-from .regions import Regions
 from .sample import NOTHING, Noticed, parts_of
 from .smaller import Smaller
 from .tiles import Cuts, Sliced
@@ -52,7 +49,7 @@ class Taken(NamedTuple):
     """Values that user code returned besides the images."""
     noticed: Noticed = NOTHING
     decoded: bool = True
-    """``False`` if the pixels came from a cache or from another process."""
+    """``False`` if the pixels came from a cache."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,6 @@ class Take:
     dataset: Dataset
     decoder: Decoder
     smaller: Smaller | None = None
-    elsewhere: Elsewhere | None = None
 
     @classmethod
     def of(
@@ -73,16 +69,13 @@ class Take:
         cache: DecodedCache | None = None,
         scaled: bool = False,
         sliced: bool = True,
-        regions: bool = False,
     ) -> Take:
         """Build with options of a loader.
 
         ``cache`` stores decoded images, ``scaled`` decodes large ones at a reduced size, and ``sliced`` decodes only
-        the tiles under a window where a file has tiles. ``regions`` decodes only the window of plain JPEG files.
+        the tiles under a window where a file has tiles.
         """
         decoder: Decoder = Whole(dataset)
-        if regions:
-            decoder = Regions.of(decoder, dataset)
         cuts = Cuts.of(dataset) if sliced else None
         if cuts is not None:
             decoder = Sliced(decoder, cuts)
@@ -92,13 +85,9 @@ class Take:
         return cls(dataset, decoder, Smaller.of(dataset, pipeline) if scaled else None)
 
     @classmethod
-    def of_setup(cls, setup: Setup, *, reference: bool = False) -> Take:
-        """Build for a loader. ``reference``: Pillow decodes whole files, as in the reference."""
-        regions = setup.decoders is not None and not reference
-        take = cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled, regions=regions)
-        if setup.decoders is None:
-            return take
-        return replace(take, elsewhere=Elsewhere(setup.decoders, take, setup.dataset))
+    def of_setup(cls, setup: Setup) -> Take:
+        """Build for a loader."""
+        return cls.of(setup.dataset, setup.pipeline, cache=setup.cache, scaled=setup.scaled)
 
     def batch(self, plan: Plan, encoded: Sequence[bytes | Undecodable] | None = None) -> TakeBatch:
         """Return a reader for the samples of a plan.
@@ -114,8 +103,8 @@ class Take:
         Neighbors in a container are read together, and a network answers many requests at a time.
         """
         dataset = self.dataset
-        # Kept images need no file, and other processes read their own.
-        if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept) or self.elsewhere:
+        # Kept images need no file.
+        if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept):
             return None
         if isinstance(self.decoder, Sliced) and self.decoder.cuts.in_parts:
             return None
@@ -144,12 +133,6 @@ class TakeBatch:
         """u8[B]: :attr:`Taken.done` for each image in a file."""
         if take.smaller is not None:
             self.done[self.factors > 1] = take.smaller.done
-        self._asked: Asked | None = None
-
-    def start(self) -> None:
-        """Request the images from other processes, if these decode. Rows then wait for them."""
-        if self._take.elsewhere is not None:
-            self._asked = self._take.elsewhere.ask(self._plan, self.sizes(), int(self.done.max(initial=0)))
 
     def sizes(self) -> I32:
         """Return i32[B, 2], height and width of each image in a file when it is taken."""
@@ -202,16 +185,6 @@ class TakeBatch:
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
-        found = self._asked(row) if self._asked is not None and media is None else None
-        if isinstance(found, np.ndarray):
-            return Taken([found], int(self.done[row]), decoded=False)
-        taken = self._image(row, media)
-        # This process could read what the other could not.
-        if found is not None and self._asked is not None:
-            self._asked.disagreed(self._take.dataset.describe(int(self._plan.indices[row])), found)
-        return taken
-
-    def _image(self, row: int, media: Media | None) -> Taken:
         smaller, factor = self._take.smaller, int(self.factors[row])
         wanted = Wanted(self._plan, row, None if self._boxes is None else self._boxes[row], factor, media)
         part = self._take.decoder(wanted)

@@ -84,7 +84,6 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
         "max_bad",
         "cache",
         "cache_bytes",
-        "decoders",
         "scaled",
         "epoch_length",
         "infinite",

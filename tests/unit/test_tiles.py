@@ -24,8 +24,8 @@ from torch import Tensor
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.jpeg.tiles import Cut
-from gpupipe.codecs.nvimgcodec import is_safe
 from gpupipe.datasets import Dataset, ImageFolder, Subset, WebDataset
+from gpupipe.engines.dali.codings import is_safe
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.null import Null
 from gpupipe.reading import tiles as reading_tiles

@@ -24,11 +24,10 @@ from gpupipe import DataLoader, SampleError, memory, transforms as T
 from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Place
 from gpupipe.codecs.jpeg.structure import ODD
-from gpupipe.codecs.nvimgcodec import SAFE, is_safe
 from gpupipe.codecs.probe import Probe, probe
 from gpupipe.datasets import ImageList, Subset, from_torch
 from gpupipe.datasets.index import probe_pool as pool
-from gpupipe.engines.dali.codings import by_pillow
+from gpupipe.engines.dali.codings import SAFE, by_pillow, is_safe
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.reading.choose import feed_of
 from gpupipe.reading.reader import Loaded

@@ -250,10 +250,6 @@ class Columns:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         if self.path is not None:
             return _reopen, (self.path, self.digest, self.meta.get("fingerprint"))
-        return self.with_content()
-
-    def with_content(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return what pickle sends to another machine, which may not have the file."""
         head, sums = self._ends
         return _unnamed, (head + self._blocks.read(0, self._blocks.size) + sums,)
 

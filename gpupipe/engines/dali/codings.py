@@ -14,8 +14,15 @@ import numpy as np
 
 from ...codecs.coding import Coding
 from ...codecs.jpeg.structure import ODD
-from ...codecs.nvimgcodec import is_safe
 from ...datasets.dataset import Dataset
+
+SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
+"""Safe codings. Unusual JPEGs have other codings, including CMYK ones, which DALI converts by another rule."""
+
+
+def is_safe(coding: Coding) -> bool:
+    """Return whether DALI decodes a coding to Pillow's pixels and without a crash."""
+    return coding.whole in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:

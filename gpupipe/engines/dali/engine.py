@@ -14,7 +14,6 @@ import nvidia.dali
 import torch
 
 from ... import system
-from ...codecs.nvimgcodec import is_safe
 from ...errors import EngineError, SampleError
 from ...reading.choose import feed_of, reader_for
 from ...reading.reader import Feed, Loaded, Reader
@@ -25,6 +24,7 @@ from ..base import Engine, Run
 from ..delivery import target_to_device, to_device
 from ..pillow_speed import PillowSpeed
 from . import pools
+from .codings import is_safe
 from .decoder import nvjpeg_version
 from .executors import Executor, Started
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed

@@ -30,7 +30,7 @@ def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[lis
         form: the form of ``ready.media``.
     """
     plan, dataset = ready.plan, setup.dataset
-    batch = Take.of_setup(setup, reference=True).batch(plan)
+    batch = Take.of_setup(setup).batch(plan)
 
     def make(row: int) -> list[Arrays] | BadSample:
         try:

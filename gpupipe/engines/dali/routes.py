@@ -4,7 +4,6 @@
 |---|---|---|
 | clips that are only cropped, resized, flipped and normalized, on a CPU | PyAV | the thread that decoded a frame |
 | images of ``cache=``, on a CPU | Pillow | the thread that got an image |
-| images of ``decoders=``, on a CPU | nvImageCodec or Pillow, in other processes | the thread that got an image |
 | images in memory, on a CPU | not needed | the thread that looks them up |
 | all others, on a CPU, and functions of single images | DALI or Pillow | DALI's graph, then threads of the host |
 | all others, on a GPU, or where DALI's graph is cheaper | DALI or Pillow | DALI's graph |
@@ -19,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...codecs.nvimgcodec import is_safe
 from ...imports import uncollected
 from ...reading.choose import feed_of
 from ...reading.setup import Setup
@@ -32,6 +30,7 @@ from ..host.kept_images import KeptImages
 from ..host.pixel_images import PixelImages
 from ..memory_uses import MemoryUse, Workload
 from . import decoder
+from .codings import is_safe
 from .options import Options
 
 if TYPE_CHECKING:

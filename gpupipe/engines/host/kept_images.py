@@ -1,4 +1,4 @@
-"""Images that a cache or other processes decoded, on the CPU: the thread that has one applies all ops to it."""
+"""Images of a cache, on the CPU: the thread that has one applies all ops to it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class KeptImages:
 
     @classmethod
     def of(cls, setup: Setup) -> KeptImages | None:
-        """Return ``None`` unless a cache or other processes decode, the device is the CPU, and no op is user code."""
-        if setup.cuda or not setup.all_pixels or any(calls_in(setup.pipeline.skeleton)):
+        """Return ``None`` unless there is a cache, the device is the CPU, and no op is user code."""
+        if setup.cuda or setup.cache is None or any(calls_in(setup.pipeline.skeleton)):
             return None
         return cls(setup)
 

@@ -92,7 +92,7 @@ class TorchEngine(Engine):
     def __init__(self, config: Torch, setup: Setup):
         self._config = config
         self._setup = setup
-        task = Decode(Take.of_setup(setup, reference=True), setup.pipeline)
+        task = Decode(Take.of_setup(setup), setup.pipeline)
         self._workers: Workers[Decoded] = Workers(task, setup, pin_memory=setup.cuda and config.staging == "pin_memory")
         self._uploader: Uploader | None = None
 

@@ -62,7 +62,6 @@ class Decode:
         noticed: list[Noticed] = []
         batch = self.take.batch(plan, self.take.read_together(plan))
         stage = USER_CODE if dataset.runs_user_code else DECODING
-        batch.start()
         with fetching(dataset, plan) as fetch:
             for row, index in enumerate(plan.indices.tolist()):
                 make: Any = dataset.by_hand if index in plan.by_hand else partial(_row, batch, row)
