@@ -188,7 +188,7 @@ PLANTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "tiny-batches": (tiny_batches, "hand-over", "batch_size"),
     "slow-store": (slow_store, "storage", "local disk"),
     "slow-hand-over": (slow_hand_over, "hand-over", "objects"),
-    "slow-model": (photographs, "model", "ceiling"),
+    "slow-model": (photographs, "model", "model"),
     "too-little-memory": (little_memory, "memory", "memory"),
     "pythons-lock": (photographs, "lock", "lock"),
 }

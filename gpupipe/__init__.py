@@ -81,13 +81,7 @@ def _show(loader: Any, step: Any, path: Any, most: int) -> Any:
     return show(loader, step, path, most)
 
 
-def _lock(session: Any, path: Any, steps: int) -> None:
-    from .lock.differences import lock
-
-    lock(session, path, steps, __version__)
-
-
-provided.one_sample, provided.pipeline_of, provided.show, provided.lock = _one_sample, _pipeline_of, _show, _lock
+provided.one_sample, provided.pipeline_of, provided.show = _one_sample, _pipeline_of, _show
 
 
 def __getattr__(name: str) -> Any:

@@ -271,16 +271,6 @@ def replay(
     """Write a page with the images of one step of a training run, from all ranks: by default the step before STATE."""
 
 
-@_command("diff")
-def diff(
-    before: Annotated[Path, typer.Argument(metavar="A", help="Lock file that loader.lock() wrote.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="Lock file of another run, version or machine.")],
-    most: Annotated[int, typer.Option(min=1, help="Differences of each kind to print.")] = 20,
-) -> None:
-    """Compare what two runs read: samples, order, draws and pixels. Exits with 1 if they differ in more than
-    versions."""
-
-
 @_command("bench")
 def bench(
     pipeline: PipelineName,
@@ -331,21 +321,8 @@ def why(
         float, typer.Option(min=0.0, help="Seconds per measurement; 0 measures nothing. Stands before SCRIPT.")
     ] = 3.0,
 ) -> None:
-    """Run a script up to its loaders: their engines, why, what it costs, and the smallest change that helps."""
-
-
-@_command("ceiling", context_settings=_OF_A_SCRIPT)
-def ceiling(
-    script: Script,
-    arguments: ScriptArguments = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the whole training. Stands before SCRIPT.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 10.0,
-    loader: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(min=1, help="Number of the loader in the order of making; by default the first in long use."),
-    ] = None,
-) -> None:
-    """Run a script for some steps, replay its batches from memory, and show what a perfect loader would save."""
+    """Run a script up to its loaders: their engines, why, what it costs, the smallest change that helps, and what a
+    perfect loader would save."""
 
 
 @_command("demo")

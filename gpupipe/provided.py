@@ -15,7 +15,5 @@ one_sample: Callable[[Any, int], Any] = _nothing
 """Return one sample of a dataset, with its image transformed by the reference engine."""
 pipeline_of: Callable[[Any], Any] = _nothing
 """Return a pipeline that does what transforms of another library do, for a dataset of gpupipe's own."""
-lock: Callable[[Any, Any, int], None] = _nothing
-"""Pin what a loader reads; see :meth:`gpupipe.DataLoader.lock`."""
 show: Callable[[Any, Any, Any, int], Path] = _nothing
 """Write a page about a step of a loader; see :meth:`gpupipe.DataLoader.show`."""

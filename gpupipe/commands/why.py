@@ -6,15 +6,16 @@ import multiprocessing
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.table import Table
 
 from ..errors import ConfigError
 from ..why.explain import TORCHS_OWN, Explained, explain
+from ..why.replay import StepTimes, replayed
 from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell, write_now
 from .console import console, pairs, print_error
@@ -24,25 +25,52 @@ from .inputs import check_file
 def run(script: Path, arguments: Sequence[str] | None, *, seconds: float) -> NoReturn:
     """Run the script up to its loaders, print what was found, and end the process.
 
-    The process ends at once, so that nothing runs that the script has planned for its end, such as saving a checkpoint.
+    If something is measured, the loop that the script begins then runs for some seconds. The process ends at once, so
+    that nothing runs that the script has planned for its end, such as saving a checkpoint.
     """
     check_file(script, "script")
-    out = sys.stdout
+    out, told = sys.stdout, False
 
-    def done(watched: Watched) -> NoReturn:
-        watched.stopped = True
-        found = [explain(made, seconds=seconds) for made in watched.made]
-        with redirect_stdout(out):
-            end(_report(script, found, watched))
+    def tell_once(watched: Watched) -> None:
+        nonlocal told
+        if not told:
+            told, watched.stopped = True, True
+            found = [explain(made, seconds=seconds) for made in watched.made]
+            watched.stopped = False
+            with redirect_stdout(out):
+                _print_loaders(found)
 
-    def iterate(watched: Watched, made: Made, begin: Begin) -> NoReturn:
-        try:
-            done(watched)
-        except BaseException:  # an error of ours must not start the training
-            traceback.print_exc()
-            end(1)
+    def stop(watched: Watched, times: StepTimes | None = None) -> NoReturn:
+        with _errors_end():
+            with redirect_stdout(out):
+                _print_end(watched, times, measured=seconds > 0)
+            end(0)
 
-    run_script(script, arguments or [], iterate, done)
+    def iterate(watched: Watched, made: Made, begin: Begin) -> Iterator[Any]:
+        with _errors_end():
+            tell_once(watched)
+        if not seconds:
+            stop(watched)
+        return replayed(made, begin, seconds, lambda times: stop(watched, times))
+
+    def ended(watched: Watched) -> NoReturn:
+        if not watched.made:
+            end(_print_no_loader(script, watched))
+        tell_once(watched)
+        _print_error_of_script(watched)
+        stop(watched)
+
+    run_script(script, arguments or [], iterate, ended)
+
+
+@contextmanager
+def _errors_end() -> Iterator[None]:
+    """End the process after an error of ours, which must not go on with the training."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
+        end(1)
 
 
 def end(code: int) -> NoReturn:
@@ -57,33 +85,42 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _report(script: Path, found: Sequence[Explained], watched: Watched) -> int:
-    screen = console()
-    if not found:
-        return ended_early(script, watched, "made a DataLoader")
-    _print_error_of_script(watched)
-    tell(loaders=found, stopped_at=watched.reached, error=None if watched.error is None else repr(watched.error))
+def _print_loaders(found: Sequence[Explained]) -> None:
+    tell(loaders=found)
     for number, one in enumerate(found, 1):
-        screen.print(_table(number, one))
-    if watched.error is not None:
+        console().print(_table(number, one))
+
+
+def _print_end(watched: Watched, times: StepTimes | None, *, measured: bool) -> None:
+    """Print what a perfect loader would save, and where the script stopped."""
+    saves = None if times is None else times.saves
+    error = None if watched.error is None else repr(watched.error)
+    tell(stopped_at=watched.reached, error=error, step=times, perfect_loader_saves=saves)
+    screen = console()
+    if times is not None:
+        screen.print(str(times), soft_wrap=True)
+    elif watched.reached and measured:
+        screen.print("the loop took too few batches to see what a perfect loader would save", soft_wrap=True)
+    if times is not None:
+        where = f"stopped in the loop over the loader of {times.at}"
+    elif watched.error is not None:
         where = f"the script ended with {type(watched.error).__name__}"
     elif watched.reached:
         where = f"stopped at {watched.reached}, where the script begins to iterate over a loader"
     else:
         where = "the script ended without iterating over a loader"
     screen.print(f"{where}; loaders that it would make later are not listed", style="dim", soft_wrap=True)
-    return 0
 
 
-def ended_early(script: Path, watched: Watched, before: str) -> int:
-    """Print that a script ended before it did what was waited for, and why. Returns the exit code."""
+def _print_no_loader(script: Path, watched: Watched) -> int:
+    """Print that a script ended before it made a loader, and why. Returns the exit code."""
     _print_error_of_script(watched)
     error = watched.error
     if error is None or isinstance(error, SystemExit):
         how = "normally" if error is None else "with SystemExit"
-        text = f"{script} ended {how} before it {before}; give it the arguments that it needs"
+        text = f"{script} ended {how} before it made a DataLoader; give it the arguments that it needs"
     else:
-        text = f"{script} raised {type(error).__name__} before it {before}; run python {script} first"
+        text = f"{script} raised {type(error).__name__} before it made a DataLoader; run python {script} first"
     print_error(ConfigError(text))
     return 2
 
@@ -91,6 +128,8 @@ def ended_early(script: Path, watched: Watched, before: str) -> int:
 def _print_error_of_script(watched: Watched) -> None:
     """Print what Python prints if an exception ends a script."""
     error = watched.error
+    if error is None:
+        return
     if not isinstance(error, SystemExit):
         traceback.print_exception(error, file=sys.stderr)
     elif not isinstance(error.code, int):

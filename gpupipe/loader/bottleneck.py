@@ -154,7 +154,7 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
         return None
     stall = found.wait / (found.wait + found.work)
     if stall < _STALL:
-        text = "data is there before the loop asks for it; gpupipe ceiling shows what a faster model would gain"
+        text = "data is there before the loop asks for it; gpupipe why measures the model without the loader"
         return Bottleneck("model", 1 - stall, f"the loop waits for {stall:.0%} of the time", text)
     shares = _shares(found, of)
     stage = max(shares, key=lambda name: shares[name])

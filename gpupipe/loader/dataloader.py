@@ -13,13 +13,11 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from .. import provided
 from ..engines.torch.torchs_loader import CollateOfLoader
-from ..errors import ConfigError
-from ..types import Plan, Shard, check_integer
+from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .agreement import gathered
 from .arguments import NAMES, Arguments, taken_as
 from .bad_sample_report import BadSampleReport
-from .ceiling import Replay, of_loader
 from .epoch import EpochIterator
 from .samplers import arguments_within
 from .session import Session, Stats
@@ -273,56 +271,6 @@ class DataLoader(TorchLoader[Any]):
             ConfigError: another kind of path, its folder cannot be created, or what :meth:`at` raises.
         """
         return provided.show(self, lambda: self._current().step_at(epoch, step), path, most)
-
-    def lock(self, path: str | Path, *, steps: int = 4) -> None:
-        """Pin what this run reads: write a lock file if there is none, otherwise compare with it.
-
-        A lock file is a text of some kilobytes for version control. It has the transforms, order and seed, checksums of
-        the names, sizes and labels of all samples in up to 4,096 groups, and for samples of some steps of the first
-        epoch the numbers that their ops drew and checksums of the pixels. ``gpupipe diff A B`` compares two of them.
-        With several ranks, the first one does this. The loader stays where it is, as with :meth:`at`.
-
-        Args:
-            path: such as ``"data.lock"``.
-            steps: number of steps to record, from the first of the epoch to its last one.
-
-        Raises:
-            StateError: this run reads something else. The error names the first differences.
-            ConfigError: the loader has no ``seed``, the file cannot be read or written, or what :meth:`at` raises.
-        """
-        session = self._current()
-        if session.arguments.seed is None and not session.has_begun:
-            raise ConfigError("a lock needs an order that comes again: pass seed= to the loader")
-        if session.shard.rank == 0:
-            provided.lock(session, path, check_integer(steps, "steps"))
-
-    def ceiling(self, steps: int = 100) -> Replay:
-        """Return an iterable for your training loop that measures what a perfect loader would save.
-
-        It yields batches of a copy of this loader for ``steps`` steps, then replays the first ones from memory for as
-        many, and ends. ``print`` then shows the time of a step with both, and the share that a perfect loader saves;
-        ``.found`` has the numbers (:class:`gpupipe.loader.ceiling.Ceiling`). The loader stays where it is, but your
-        step trains: use it before the training, or on a copy of the model. ``gpupipe ceiling SCRIPT`` does the same
-        without a change of the script.
-
-        >>> import numpy as np
-        >>> from gpupipe import datasets
-        >>> photos = datasets.Arrays(np.zeros((40, 8, 8, 3), np.uint8))
-        >>> loader = DataLoader(photos, batch_size=4, device="cpu")
-        >>> ceiling = loader.ceiling(steps=5)
-        >>> for images in ceiling:
-        ...     pass  # your step
-        >>> ceiling.found.batches, 0 <= ceiling.found.saves <= 1
-        (5, True)
-
-        Args:
-            steps: steps of each measurement, at most those of an epoch. They begin after the first three, while engines
-                start. All ranks must call it, with the same number.
-
-        Raises:
-            ConfigError: an epoch has too few batches.
-        """
-        return of_loader(self, check_integer(steps, "steps"))
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         """Return the plan of any step of any epoch: its samples, their random numbers, and the ops with their numbers.

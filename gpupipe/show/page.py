@@ -65,10 +65,10 @@ def _of(found: Step, row: int) -> _Shown:
     targets = _targets(dataset, found, row)
     ops = by_view(dataset.transform.skeleton if plan.ops is None else plan.ops)
     after = [_picture(dataset, view[row : row + 1], own, targets) for view, own in zip(views, ops, strict=True)]
-    facts = {"index": str(index), **labels_of(dataset, found.target, row)}
+    facts = {"index": str(index), **_labels_of(dataset, found.target, row)}
     if plan.sizes is not None:
         facts = {**facts, "size": "{1} x {0}".format(*plan.sizes[row].tolist())}
-    told = () if plan.ops is None else tuple(text for op in ops[0] if (text := numbers_of(op, row)))
+    told = () if plan.ops is None else tuple(text for op in ops[0] if (text := _numbers_of(op, row)))
     return _Shown(dataset.describe(index), _before(dataset, index), tuple(after), facts, told)
 
 
@@ -98,7 +98,7 @@ def _targets(dataset: Dataset, found: Step, row: int) -> Targets:
     return targets_of(dataset, {"image": found.images, **found.target}, len(found.plan))[row]
 
 
-def labels_of(dataset: Dataset, target: Any, row: int) -> dict[str, str]:
+def _labels_of(dataset: Dataset, target: Any, row: int) -> dict[str, str]:
     """Return the numbers and texts of a sample by column, with the names of classes."""
     columns = target if isinstance(target, dict) else {"label": target}
     facts = {}
@@ -116,7 +116,7 @@ def labels_of(dataset: Dataset, target: Any, row: int) -> dict[str, str]:
     return facts
 
 
-def numbers_of(op: Op, row: int) -> str:
+def _numbers_of(op: Op, row: int) -> str:
     """Describe an op with the numbers of a row; empty if it has none, or does not change this image."""
     values = {f.name: getattr(op, f.name) for f in fields(op)}
     own = {name: value[row] for name, value in values.items() if isinstance(value, np.ndarray) and len(value) > row}

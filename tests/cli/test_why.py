@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-import time
-import warnings
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
 from command_line import error
 from interpreter import Interpreter
+from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
 import gpupipe
 from gpupipe import datasets, transforms as T
-from gpupipe.errors import ConfigError
-from gpupipe.loader.ceiling import Ceiling, _of
+from gpupipe.why import replay
 from gpupipe.why.explain import TORCHS_OWN, Change, Explained, _smallest, explain
+from gpupipe.why.replay import StepTimes
 from gpupipe.why.watch import Made, watching
 
 SCRIPT = """
@@ -93,10 +93,9 @@ def test_a_script_that_exits_before_its_loaders(warm: Interpreter, tmp_path: Pat
     assert "train.py ended with SystemExit before it made a DataLoader; give it the arguments" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["why", "ceiling"])
-def test_a_script_that_is_no_file(command: str, tmp_path: Path) -> None:
-    assert "is a folder; name a script" in error(command, tmp_path)
-    assert "train.py: no such file" in error(command, tmp_path / "train.py")
+def test_a_script_that_is_no_file(tmp_path: Path) -> None:
+    assert "is a folder; name a script" in error("why", tmp_path)
+    assert "train.py: no such file" in error("why", tmp_path / "train.py")
 
 
 class Own(Dataset[Any]):
@@ -161,127 +160,96 @@ def test_a_loader_that_is_slower_than_torchs_is_told(
 
 
 LOOP = """
-import sys, time
+import sys
 from pathlib import Path
-import numpy as np, torch
-import gpupipe
-from gpupipe import datasets, transforms as T
+import torch
 
-class Slow(torch.utils.data.Dataset):
+class Own(torch.utils.data.Dataset):
     def __len__(self):
         return 40
 
     def __getitem__(self, index):
-        time.sleep(0.01)
         return torch.ones(2), index
 
-check = torch.utils.data.DataLoader(Slow(), batch_size=2)
+check = torch.utils.data.DataLoader(Own(), batch_size=2)
 next(iter(check))  # too short to be measured
-train = torch.utils.data.DataLoader(Slow(), batch_size=2)
+train = torch.utils.data.DataLoader(Own(), batch_size=2)
 try:
     for epoch in range(90):
         for images, index in train:
             assert images.sum() == 4
             images.mul_(0)
-            time.sleep(0.01)
 finally:
     Path("saved").touch()
 """
 
 
-def test_the_ceiling_replays_batches_in_the_loop(
-    warm: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_replayed_in_the_loop(warm: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     (tmp_path / "command.py").write_text(COMMAND)
     monkeypatch.chdir(tmp_path)
-    done = warm.run(
-        tmp_path / "command.py", "ceiling", "--json", "--seconds", 0.3, "--epochs", 90, "train.py", "--lr", 1
-    )
-    assert done.returncode == 0, done.stderr
+    done = warm.run(tmp_path / "command.py", "why", "--json", "--seconds", 0.1, "train.py", "--lr", 1)
+    assert done.returncode == 0 and not done.stderr, done.stderr
     answer = json.loads(done.stdout)
-    found = answer["ceiling"]
-    assert found["at"] == "train.py:18" and not found["uses_gpupipe"] and found["steps"] == 20
-    assert found["seconds"] > 0.025 and 0.01 < found["perfect"] < found["seconds"] and 0.1 < answer["saves"] < 0.9
-    saved, whole = answer["hours"]
-    assert whole == pytest.approx(90 * 20 * found["seconds"] / 3600) and saved == pytest.approx(whole * answer["saves"])
+    assert [one["at"] for one in answer["loaders"]] == ["train.py:13"] and answer["stopped_at"] == "train.py:14"
+    assert answer["step"]["at"] == "train.py:15" and 0 <= answer["perfect_loader_saves"] < 1
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_loop_that_is_too_short_for_a_ceiling(warm: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import torch\nlist(torch.utils.data.DataLoader([1, 2]))")
+def test_a_loop_that_is_too_short_to_be_replayed(warm: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom pathlib import Path\n"
+        "list(torch.utils.data.DataLoader([1, 2]))\nPath(__file__).with_name('saved').touch()"
+    )
     (tmp_path / "command.py").write_text(COMMAND)
-    done = warm.run(tmp_path / "command.py", "ceiling", tmp_path / "train.py")
-    assert done.returncode == 2 and "ended normally before it had taken enough batches of a loader" in done.stderr
+    done = warm.run(tmp_path / "command.py", "why", "--seconds", 0.1, tmp_path / "train.py")
+    assert done.returncode == 0 and "the loop took too few batches to see what a perfect loader" in done.stdout
+    assert not (tmp_path / "saved").exists()
 
 
-def test_what_a_ceiling_saves() -> None:
-    found = Ceiling("train.py:1", True, 10, 0.4, 0.3, 1000)
-    assert found.saves == pytest.approx(0.25) and found.hours(81) == pytest.approx((2.25, 9.0))
-    assert _of(1.7, 9.0, 90) == "1.7 of 9.0 hours in 90 epochs" and _of(0.1, 0.5, 1) == "6.0 of 30.0 minutes in 1 epoch"
-    assert Ceiling("train.py:1", True, 10, 0.4, 0.3, None).hours(1) is None
+class Done(Exception):
+    """Ends a loop."""
+
+
+class Clock:
+    """A clock that the loader and the loop move on."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def batches(self, count: int, seconds: float) -> Iterator[list[Tensor]]:
+        for _ in range(count):
+            self.now += seconds
+            yield [torch.ones(2)]
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(10, 3 + 10 + 14), (0.5, 3 + 1 + 1), (99, 3 + 37 + 132)])
+def test_what_a_perfect_loader_saves(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
+    clock, found, taken = Clock(), [], 0
+
+    def done(times: StepTimes | None) -> NoReturn:
+        found.append(times)
+        raise Done
+
+    monkeypatch.setattr(replay, "time", clock)
+    made = Made(_loader(), {}, "train.py:1")
+    batches = replay.replayed(made, lambda: clock.batches(40, 0.25), seconds, done)
+    with suppress(Done):
+        for (images,) in batches:
+            assert images.sum() == 2
+            images.mul_(0)  # the loop may write to a batch
+            clock.now += 0.75
+            taken += 1
+    assert found == [StepTimes("train.py:1", 1.0, 0.75)] and taken == steps
+    assert str(found[0]).startswith("a perfect loader would save 25% of the loop over the loader of train.py:1: 1,000.")
+
+
+def test_a_loop_that_is_slower_from_memory_saves_nothing() -> None:
+    assert StepTimes("train.py:1", 0.3, 0.4).saves == 0 and StepTimes("train.py:1", 0.0, 0.0).saves == 0
 
 
 def _loader(count: int = 40, **options: Any) -> gpupipe.DataLoader:
     images = datasets.Arrays(np.zeros((count, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
     return gpupipe.DataLoader(images, 4, shuffle=True, device="cpu", seed=0, **options)
-
-
-@pytest.mark.parametrize("engine", ["auto", "torch", "plain"])
-def test_a_loader_measures_its_own_ceiling(engine: str) -> None:
-    if engine == "plain":
-        loader: Any = gpupipe.DataLoader(Own(np.zeros((40, 2)), torch.tensor), 4, in_order=False, device="cpu")  # type: ignore[arg-type]
-    else:
-        loader = _loader(engine=engine)
-    ahead = iter(loader)
-    next(ahead)
-    state = loader.state_dict()
-    ceiling = loader.ceiling(steps=5)
-    assert "not measured" in repr(ceiling)
-    taken = 0
-    warnings.simplefilter("error")
-    for images, *_ in ceiling:
-        assert not images.sum()  # the loop may write to a batch
-        images.add_(1)
-        taken += 1
-        time.sleep(0.002)
-    assert taken == 3 + 5 + 5 and loader.state_dict() == state and len(list(ahead)) == 9
-    found = ceiling.found
-    assert found is not None
-    assert (found.batches, found.steps, found.uses_gpupipe) == (5, 10, True) and found.at.startswith("test_why.py:")
-    assert 0.002 < found.perfect <= found.seconds and "a perfect loader saves" in str(ceiling)
-
-
-def test_a_ceiling_takes_what_an_epoch_has() -> None:
-    assert sum(1 for _ in _loader(20).ceiling()) == 3 + 2 + 2
-    with pytest.raises(ConfigError, match="more than 3 batches, but an epoch has 3: use a smaller batch_size"):
-        _loader(12).ceiling()
-    with pytest.raises(ConfigError, match="steps"):
-        _loader().ceiling(0)
-
-
-def test_a_slow_loader_has_a_low_ceiling() -> None:
-    class Slow(Own):
-        def __getitem__(self, index: int) -> Any:
-            time.sleep(0.01)
-            return super().__getitem__(index)
-
-    loader: Any = gpupipe.DataLoader(Slow(np.zeros((40, 2)), torch.tensor), 4, in_order=False, device="cpu")  # type: ignore[arg-type]
-    ceiling = loader.ceiling(steps=4)
-    for _ in ceiling:
-        time.sleep(0.01)
-    assert ceiling.found is not None and 0.6 < ceiling.found.saves < 0.9
-
-
-def test_a_ceiling_uses_batches_that_a_subclass_assigned() -> None:
-    loader = _loader()
-    object.__setattr__(loader, "batch_sampler", [[0, 1]] * 6)
-    assert [len(images) for images in loader.ceiling(2)] == [2] * (3 + 2 + 2)
-
-
-def test_a_loader_that_takes_the_processor_from_the_model_is_named() -> None:
-    quick = {"stage": "model", "next_step": "make the model faster"}
-    shares = Ceiling("train.py:1", True, 10, 0.4, 0.3, 1000, quick)
-    assert "takes the processor from it" in str(shares) and "OMP_NUM_THREADS" not in str(shares)
-    assert "torch computes in 4 threads: try OMP_NUM_THREADS=1" in str(replace(shares, threads=4))
-    assert "waits for" not in str(Ceiling("train.py:1", True, 10, 0.4, 0.4, 1000, quick))
