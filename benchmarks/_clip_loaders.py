@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +14,6 @@ import torch
 from _common import import_torchvision
 from _loaders import Batches
 from torch import Tensor
-
-from gpupipe.bench.clip_decoders import DECODERS, Decode, by_torchcodec
 
 FRAMES, STRIDE, SIZE = 16, 4, 224
 SPAN = (FRAMES - 1) * STRIDE + 1
@@ -75,10 +74,59 @@ def _gpupipe(job: Job, work: Work) -> Batches:
 # ---- what a careful user writes
 
 
+Decode = Callable[[str, int, int, int], Tensor]
+"""(path, first frame, number of frames, distance between frames) → u8[T, 3, H, W]. The last frame is repeated if the
+video ends."""
+
+
+def _by_pyav(path: str, start: int, count: int, stride: int) -> Tensor:
+    import av
+
+    last, found = start + (count - 1) * stride, list[Any]()
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        # FFmpeg needs no threads of its own: the loader's workers decode in parallel already.
+        stream.thread_type = "NONE"
+        rate, base, first = stream.average_rate, stream.time_base, stream.start_time or 0
+        assert rate is not None and base is not None
+        if start:
+            container.seek(first + int(start / rate / base), stream=stream)
+        for frame in container.decode(stream):
+            assert frame.pts is not None
+            number = round((frame.pts - first) * base * rate)
+            if number >= start and (number - start) % stride == 0:
+                found.append(frame.to_ndarray(format="rgb24"))
+            if number >= last:
+                break
+    found += found[-1:] * (count - len(found))
+    return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2)
+
+
+def _by_torchcodec(
+    path: str, start: int, count: int, stride: int, *, mode: Any = "exact", device: str = "cpu"
+) -> Tensor:
+    from torchcodec.decoders import VideoDecoder
+
+    decoder = VideoDecoder(path, num_ffmpeg_threads=1, seek_mode=mode, device=device)
+    last = len(decoder) - 1
+    frames: Tensor = decoder.get_frames_at([min(start + k * stride, last) for k in range(count)]).data
+    return frames
+
+
+def _by_decord(path: str, start: int, count: int, stride: int) -> Tensor:
+    import decord
+
+    reader = decord.VideoReader(path, num_threads=1)
+    frames = reader.get_batch([min(start + k * stride, len(reader) - 1) for k in range(count)])
+    return torch.from_numpy(frames.asnumpy()).permute(0, 3, 1, 2)
+
+
 _DECODERS: dict[str, Decode] = {
-    **{name: decode for name, (_, decode) in DECODERS.items()},
-    "torchcodec-approximate": partial(by_torchcodec, mode="approximate"),
-    "torchcodec-gpu": partial(by_torchcodec, device="cuda"),
+    "pyav": _by_pyav,
+    "decord": _by_decord,
+    "torchcodec": _by_torchcodec,
+    "torchcodec-approximate": partial(_by_torchcodec, mode="approximate"),
+    "torchcodec-gpu": partial(_by_torchcodec, device="cuda"),
 }
 
 

@@ -19,8 +19,8 @@ from _common import import_torchvision
 from _recipes import MEAN, STD, ours
 from torch import Tensor
 
-from gpupipe.bench.peers import Files, timm_loader
 from gpupipe.bench.pillow_steps import drawn_window
+from gpupipe.bench.torchs_loader import Files
 from gpupipe.transforms import RandomResizedCrop
 
 __all__ = ["MODULES", "image_peer", "missing_module"]
@@ -121,7 +121,25 @@ def _spdl(files: list[str], labels: list[int], batch_size: int, workers: int, si
 
 
 def _timm(files: list[str], labels: list[int], batch_size: int, workers: int, size: int) -> Samples:
-    return _for_ever(timm_loader(files, labels, ours("train", size), batch_size, workers, "cpu"))
+    from timm.data import create_loader
+
+    crop, flip, _, normalize = ours("train", size)
+    loader = create_loader(
+        Files(files, labels, lambda image: image),
+        crop.size,
+        batch_size,
+        is_training=True,
+        scale=crop.scale,
+        ratio=crop.ratio,
+        hflip=flip.p,
+        color_jitter=None,
+        interpolation=crop.interpolation,
+        mean=normalize.mean,
+        std=normalize.std,
+        num_workers=workers,
+        device=torch.device("cpu"),
+    )
+    return _for_ever(loader)
 
 
 def _tensors(files: list[str], labels: list[int], batch_size: int, workers: int, size: int) -> Samples:

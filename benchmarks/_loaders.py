@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import _by_hand
 import numpy as np
 import torch
 from _common import import_torchvision
 from _recipes import MEAN, STD, ours, torchvisions
 from torch import Tensor
 
-from gpupipe.bench import by_hand
-from gpupipe.bench.peers import Files
+from gpupipe.bench.torchs_loader import Files
 from gpupipe.engines.staging import map_tensors
 
 Batches = Iterator[tuple[Any, Tensor]]
@@ -183,7 +183,7 @@ def _graph(job: Job, work: Work) -> Any:
         os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
         nvjpeg_version()
         decoder = {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}
-    return by_hand.graph(
+    return _by_hand.graph(
         work.files(),
         work.labels,
         ours("train", work.size),
@@ -198,8 +198,8 @@ def _graph(job: Job, work: Work) -> Any:
     )
 
 
-def _by_hand(job: Job, work: Work) -> Batches:
-    return by_hand.batches(_graph(job, work), cuda=work.device == "cuda", channels_last=job.channels_last)
+def _dali_by_hand(job: Job, work: Work) -> Batches:
+    return _by_hand.batches(_graph(job, work), cuda=work.device == "cuda", channels_last=job.channels_last)
 
 
 def _iterator(job: Job, work: Work) -> Batches:
@@ -337,7 +337,7 @@ def _image_peer(job: Job, work: Work) -> Batches:
 _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "gpupipe-dali": _gpupipe,
     "gpupipe-torch": _gpupipe,
-    "dali-by-hand": _by_hand,
+    "dali-by-hand": _dali_by_hand,
     "dali-iterator": _iterator,
     "torchvision": _torchvision,
     "torchvision-gpu": _torchvision_gpu,

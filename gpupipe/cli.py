@@ -287,23 +287,16 @@ def bench(
     engines: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Comma-separated: dali, torch, null, torchvision, pillow, timm, dali-by-hand, for clips pyav, "
-            "torchcodec, decord; all that are installed by default."
+            help="Comma-separated: dali, torch, null, and torch's DataLoader with torchvision or with pillow alone; by "
+            "default the engines, and for images torch's DataLoader."
         ),
     ] = None,
     limits: Annotated[
         bool, typer.Option("--limits", help="Also measure parts alone: reading, decoding, transforms, copies to a GPU.")
     ] = False,
     device: DeviceName = None,
-    model: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            help="Also train with the batches, and name what limits it: a model of torchvision, module:function, or "
-            "path/to/file.py:function."
-        ),
-    ] = None,
 ) -> None:
-    """Measure engines and other loaders side by side: images/s or clips/s, and their ratio to torch's DataLoader."""
+    """Measure engines and torch's DataLoader side by side: images/s or clips/s, and ratios."""
 
 
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")]

@@ -10,17 +10,14 @@ import numpy as np
 
 from ..datasets.dataset import Dataset
 from ..datasets.subset import Subset
-from ..errors import ConfigError, GpupipeError, MissingDependency
+from ..errors import ConfigError, GpupipeError
 from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose
-from .clip_peers import CLIP_PEERS
 from .limits import LIMITS, limit
-from .peers import PEERS, PILLOW, TORCHVISION, Work
+from .torchs_loader import PILLOW, TITLES, TORCHVISION, Work, torchs_loader
 
 ENGINES = ("dali", "torch", "null")
-OTHERS = {**PEERS, **CLIP_PEERS}
-"""Loaders that are not gpupipe's, of images and of clips."""
-_USUAL = (TORCHVISION, PILLOW, "pyav", "torch")
+_USUAL = (TORCHVISION, PILLOW, "torch")
 """What to compare with, best first."""
 _EPOCH = 200_000
 """Minimum number of samples per epoch. Files are repeated to reach it, because short epochs measure their own start."""
@@ -33,15 +30,11 @@ class Candidates:
     start: dict[str, Callable[[], Iterable[Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Reasons for missing candidates, by name."""
-    missing: dict[str, str] = field(default_factory=dict)
-    """Those among them whose library is not installed."""
-    pixels: dict[str, str] = field(default_factory=dict)
-    """How the pixels of a candidate differ from torchvision's, by name."""
     _loaders: list[DataLoader] = field(default_factory=list)
 
     @property
     def baseline(self) -> str:
-        """torch's DataLoader with the usual decoder, otherwise the reference, otherwise the first candidate."""
+        """torch's DataLoader, otherwise the reference, otherwise the first candidate."""
         return next((name for name in _USUAL if name in self.start), next(iter(self.start)))
 
     def __enter__(self) -> Candidates:
@@ -62,14 +55,14 @@ def build(
     device: str,
     required: bool = False,
 ) -> Candidates:
-    """Create a candidate for each name from :data:`ENGINES`, :data:`OTHERS` and :data:`~.limits.LIMITS`.
-    Unavailable ones are omitted; engines and peers raise an error if ``required``.
+    """Create a candidate for each name from :data:`ENGINES`, :data:`~.torchs_loader.TITLES` and
+    :data:`~.limits.LIMITS`. Unavailable ones are omitted; loaders raise an error if ``required``.
 
     Samples known to be bad are not used.
     """
-    unknown = [name for name in names if name not in (*ENGINES, *OTHERS, *LIMITS)]
+    unknown = [name for name in names if name not in (*ENGINES, *TITLES, *LIMITS)]
     if unknown or not names:
-        known = ", ".join((*ENGINES, *OTHERS))
+        known = ", ".join((*ENGINES, *TITLES))
         raise ConfigError(f"engines must be some of {known}, not {', '.join(unknown) or 'nothing'}")
     order = np.arange(len(dataset))
     good = np.setdiff1d(order, [s.index for s in dataset.bad(order)])
@@ -80,10 +73,8 @@ def build(
     common: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "drop_last": True, "num_workers": num_workers}
     for name in dict.fromkeys(names):
         try:
-            if name in OTHERS:
-                work = Work(many, pipeline, batch_size, num_workers, device)
-                found.start[name] = OTHERS[name].start(work)
-                found.pixels[name] = OTHERS[name].pixels(work)
+            if name in TITLES:
+                found.start[name] = torchs_loader(name, Work(many, pipeline, batch_size, num_workers, device))
                 continue
             made: Any
             if name in LIMITS:
@@ -97,13 +88,6 @@ def build(
             if required and name not in LIMITS:
                 raise
             found.left_out[name] = str(e)
-            if isinstance(e, MissingDependency):
-                found.missing[name] = str(e)
     if not found.start:
         raise ConfigError("; ".join(f"{name}: {why}" for name, why in found.left_out.items()))
     return found
-
-
-def usual(clips: bool) -> list[str]:
-    """Return the candidates to measure by default."""
-    return [*ENGINES, *(CLIP_PEERS if clips else PEERS)]

@@ -14,7 +14,7 @@ import torch
 from ..bench.candidates import build
 from ..bench.machine import cores
 from ..bench.measure import Result, alternate
-from ..bench.peers import PILLOW, TORCHVISION
+from ..bench.torchs_loader import usual
 from ..cache_folder import cache_folder, make_folder
 from ..datasets import Dataset, ImageList, Subset
 from ..loader.dataloader import DataLoader
@@ -114,12 +114,11 @@ def speed(dataset: Dataset, engine: Engine, batch_size: int, device: str) -> Res
     common: dict[str, Any] = {"batch_size": batch_size, "num_workers": cores(), "device": device}
     # Epochs of a few batches would measure how loaders begin.
     longer = Subset(dataset, np.resize(np.arange(len(dataset)), max(len(dataset), _SAMPLES)))
-    with build([engine, TORCHVISION, PILLOW], longer, pipelines(224)[0], **common) as found:
-        peer = found.baseline
+    with build([engine, usual()], longer, pipelines(224)[0], **common) as found:
         return alternate(
-            {name: found.start[name] for name in (engine, peer)},
+            found.start,
             rounds=_ROUNDS,
             seconds=_SECONDS,
             warm_up=2 * cores() + 1,
-            baseline=peer,
+            baseline=found.baseline,
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..bench.peers import PEERS
+from ..bench.torchs_loader import TITLES
 
 _ENGINES = {"dali": "gpupipe on DALI", "torch": "gpupipe's reference engine"}
 
 
 def loader_name(name: str) -> str:
     """Return how people call a candidate of the measurement."""
-    return _ENGINES.get(name) or PEERS[name].title
+    return _ENGINES.get(name) or TITLES[name]
 
 
 def factor(ratio: float) -> str:

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from ..errors import PipelineError
-from ..transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor
-from ..transforms.compose import Compose
-
-
-def classic(transforms: Compose) -> tuple[RandomResizedCrop, RandomHorizontalFlip, Normalize]:
-    """Return the steps of the classic pipeline that have settings. Raises :class:`PipelineError` for other ones."""
-    match tuple(transforms):
-        case (RandomResizedCrop() as crop, RandomHorizontalFlip() as flip, ToTensor(), Normalize() as normalize):
-            if crop.interpolation == "bilinear":
-                return crop, flip, normalize
-    raise PipelineError("it is written for RandomResizedCrop (bilinear), RandomHorizontalFlip, ToTensor and Normalize")
-
 
 def graph(
     files: Sequence[str],
     labels: Sequence[int],
-    transforms: Compose,
+    transforms: Iterable[Any],
     *,
     batch_size: int,
     threads: int,
@@ -44,13 +31,10 @@ def graph(
         windows: decode only the window of the crop.
         decoder: further arguments of the decoder.
         prefetch: batches ahead.
-
-    Raises:
-        PipelineError: other transforms.
     """
     from nvidia.dali import Pipeline, fn, types
 
-    crop, flip, normalize = classic(transforms)
+    crop, flip, _, normalize = transforms
     settings: dict[str, Any] = {"device": "mixed" if cuda else "cpu", "adjust_orientation": False, **(decoder or {})}
     window: dict[str, Any] = {"random_area": list(crop.scale), "random_aspect_ratio": list(crop.ratio)}
     window["num_attempts"] = crop.ATTEMPTS

@@ -1,4 +1,4 @@
-"""Loaders of images that people use today, beside gpupipe's."""
+"""torch's DataLoader as scripts use it, with torchvision's transforms or with Pillow alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import torch
 from PIL import Image
 
 from ..datasets.subset import Subset
-from ..engines.dali import installed
 from ..errors import ConfigError, MissingDependency, PipelineError
 from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
-from .by_hand import batches, classic, graph
 from .measure import Batches
 from .pillow_steps import PillowSteps
+
+TORCHVISION, PILLOW = "torchvision", "pillow"
+TITLES = {TORCHVISION: "torch DataLoader + torchvision", PILLOW: "torch DataLoader + Pillow"}
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,11 @@ class Work:
             ConfigError: the samples are not files.
         """
         if not self.samples.whole_files:
-            raise ConfigError("other loaders can be measured on files only")
+            raise ConfigError("torch's loader can be measured on files of images only")
         indices = self.samples.indices.tolist()
         # Files are repeated to make epochs longer; open each only once.
         opened = {index: self.samples.dataset.fetch(index) for index in set(indices)}
         return [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
-
-
-def _nothing(work: Work) -> str:
-    return ""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """A loader that is not gpupipe's."""
-
-    title: str
-    start: Callable[[Work], Batches]
-    """Prepares the work, and returns what starts an epoch of (images, labels) on the device. Raises
-    :class:`MissingDependency` if its library is not installed, and another :class:`GpupipeError` if it cannot do this
-    work."""
-    pixels: Callable[[Work], str] = _nothing
-    """Tells how its pixels differ from those of torchvision on images of Pillow; empty if they do not."""
 
 
 class Files(torch.utils.data.Dataset[Any]):
@@ -87,10 +71,32 @@ class OnDevice:
             yield images.to(self.device, non_blocking=True), target.to(self.device, non_blocking=True)
 
 
-def torch_loader(work: Work, dataset: torch.utils.data.Dataset[Any]) -> Batches:
-    """Return torch's DataLoader of a dataset."""
+def usual() -> str:
+    """Return the transforms that most scripts use among those that can be imported."""
+    try:
+        _torchvision_transforms()
+    except MissingDependency:
+        return PILLOW
+    return TORCHVISION
+
+
+def torchs_loader(name: str, work: Work) -> Batches:
+    """Return a function that starts an epoch of torch's loader.
+
+    Args:
+        name: :data:`TORCHVISION` or :data:`PILLOW`.
+
+    Raises:
+        GpupipeError: torchvision cannot be imported, or cannot do this work.
+    """
+    transform: Callable[[Any], Any]
+    if name == PILLOW:
+        transform = PillowSteps(work.pipeline)
+    else:
+        transforms = _torchvision_transforms()
+        transform = transforms.Compose([translated(t, transforms) for t in work.pipeline])
     loader = torch.utils.data.DataLoader(
-        dataset,
+        Files(*work.files(), transform),
         batch_size=work.batch_size,
         shuffle=True,
         drop_last=True,
@@ -101,18 +107,11 @@ def torch_loader(work: Work, dataset: torch.utils.data.Dataset[Any]) -> Batches:
     return OnDevice(loader, work.device).__iter__
 
 
-def imported(name: str) -> Any:
-    """Return a module. Raises :class:`MissingDependency` if it cannot be imported."""
+def _torchvision_transforms() -> Any:
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("torchvision.transforms")
     except (ImportError, RuntimeError, OSError) as e:  # RuntimeError: built for another torch
-        raise MissingDependency(f"{name.partition('.')[0]} cannot be imported: {str(e).splitlines()[0]}") from None
-
-
-def _torchvision(work: Work) -> Batches:
-    transforms = imported("torchvision.transforms")
-    steps = transforms.Compose([translated(t, transforms) for t in work.pipeline])
-    return torch_loader(work, Files(*work.files(), steps))
+        raise MissingDependency(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
 
 
 _OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
@@ -130,53 +129,3 @@ def translated(transform: Transform, transforms: Any) -> Any:
     if "interpolation" in values:
         values["interpolation"] = transforms.InterpolationMode(values["interpolation"])
     return cls(**values)
-
-
-def _pillow(work: Work) -> Batches:
-    return torch_loader(work, Files(*work.files(), PillowSteps(work.pipeline)))
-
-
-def _dali_by_hand(work: Work) -> Batches:
-    cuda = work.device != "cpu"
-    if not installed():
-        raise MissingDependency("DALI is not installed")
-    pipe = graph(*work.files(), work.pipeline, batch_size=work.batch_size, threads=work.workers, cuda=cuda)
-    return lambda: batches(pipe, cuda=cuda)
-
-
-def _timm(work: Work) -> Batches:
-    loader = timm_loader(*work.files(), work.pipeline, work.batch_size, work.workers, work.device)
-    return loader.__iter__  # type: ignore[no-any-return]
-
-
-def timm_loader(
-    files: Sequence[str], labels: Sequence[int], pipeline: Compose, batch_size: int, workers: int, device: str
-) -> Any:
-    """Return timm's loader of the classic pipeline. Raises :class:`PipelineError` for another one."""
-    timm = imported("timm.data")
-    crop, flip, normalize = classic(pipeline)
-    return timm.create_loader(
-        Files(files, labels, lambda image: image),
-        crop.size,
-        batch_size,
-        is_training=True,
-        scale=crop.scale,
-        ratio=crop.ratio,
-        hflip=flip.p,
-        color_jitter=None,
-        interpolation=crop.interpolation,
-        mean=normalize.mean,
-        std=normalize.std,
-        num_workers=workers,
-        device=torch.device(device),
-    )
-
-
-TORCHVISION, PILLOW = "torchvision", "pillow"
-PEERS: dict[str, Peer] = {
-    TORCHVISION: Peer("torch DataLoader + torchvision", _torchvision),
-    PILLOW: Peer("torch DataLoader + Pillow", _pillow),
-    "timm": Peer("timm's loader", _timm),
-    "dali-by-hand": Peer("DALI by hand", _dali_by_hand, lambda work: "DALI's decoder and resize; draws of its own"),
-}
-"""By name, the usual baselines first."""
