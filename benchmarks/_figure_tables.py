@@ -129,52 +129,6 @@ def augmented(result: dict[str, Any]) -> str:
     return text + table(["transforms", "batch", "torchvision, ms", "gpupipe, ms", "relative time"], rows)
 
 
-def sliceable(result: dict[str, Any]) -> str:
-    rows = [
-        speed_row(name, c, c["to_untouched"], c.get("to_torchvision"))
-        for found in result["sets"].values()
-        for name, c in found.items()
-    ]
-    with_dali = [found[f"{base}, sliceable, gpupipe-dali"]["to_untouched"] for base, found in result["sets"].items()]
-    least, most = (f"{pick(r['median'] for r in with_dali):.2f}" for pick in (min, max))
-    text = (
-        f"**Sliceable JPEGs** of `gpupipe pack --sliceable`, relative to their originals ({machine(result)}). On a CPU "
-        f"with DALI they load {least} to {most} times as fast. A GPU's decoding engines, which were not measured, "
-        "should gain in proportion to the pixels left out.\n\n"
-    )
-    head = [
-        "files, loader",
-        "images/s",
-        "relative to originals",
-        "relative to torch + torchvision",
-        "CPU ms/image",
-        "MB",
-    ]
-    return text + table(head, rows)
-
-
-def floor(result: dict[str, Any]) -> str:
-    sets = result["sets"]
-    all_steps = {
-        "**whole files, all steps**": "untouched",
-        "**sliceable, all steps**": "sliceable",
-        "**sliceable, all steps, fastest decoder**": "floor",
-    }
-    steps = [step for step in next(iter(sets.values()))["ms"] if step not in all_steps.values()]
-    rows = [[step, *(f"{found['ms'][step]:.2f}" for found in sets.values())] for step in steps]
-    for name, key in all_steps.items():
-        to = [
-            f", torchvision / this {ratio(f['to_torchvision'][key])}" if "to_torchvision" in f else ""
-            for f in sets.values()
-        ]
-        rows.append([name, *(f"{found['ms'][key]:.2f}{more}" for found, more in zip(sets.values(), to, strict=True))])
-    text = (
-        "Each step alone, CPU ms per image in one thread: a lower bound for any loader made of these steps "
-        f"({machine(result)}).\n\n"
-    )
-    return text + table(["step", *sets], rows)
-
-
 def scaled(result: dict[str, Any]) -> str:
     rows = [
         [

@@ -6,8 +6,7 @@ Pillow makes all pixels and resizes them slowly.
 
 Predictions (two CPU cores, files in the page cache), CPU time of a full decode to that of a scaled one: training crops
 of 3 megapixels on DALI 1.05, on the reference 1.6; of 12 megapixels 1.25 and 2.0; evaluation, which resizes whole
-images, 1.3 and 1.7 at 3 megapixels, 1.5 and 2.2 at 12. Of sliceable files, of which half of the bits are read, 1.3 on
-DALI at 3 megapixels.
+images, 1.3 and 1.7 at 3 megapixels, 1.5 and 2.2 at 12.
 
 Measured: ``imagenet.train(224)`` and ``imagenet.val(224)``, each candidate in a process of its own, in turn in one run,
 in steady state (see ``_candidates.py``). The photographs are those of the folder enlarged, with noise; so they hold
@@ -25,18 +24,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _candidates import in_turns, ratio
 from _common import Table, describe_files, heading, photographs, result_name, save
 from _loaders import Job, Work, left_out
 from _round_arguments import parsed, parser
-from sliceable import enlarged, packed
+from PIL import Image
 
 SIZES = {"3 megapixels": ((2016, 1512), 64), "12 megapixels": ((4000, 3000), 24)}
 """(width, height) and how many files."""
-SLICEABLE = "3 megapixels, sliceable"
 
 
-def sets_of(paths: list[str], folder: Path, workers: int, few: bool) -> dict[str, tuple[str, ...]]:
+def sets_of(paths: list[str], folder: Path, few: bool) -> dict[str, tuple[str, ...]]:
     """The files of each set."""
     found = {}
     with get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
@@ -46,12 +45,22 @@ def sets_of(paths: list[str], folder: Path, workers: int, few: bool) -> dict[str
             some = paths[: 8 if few else count]
             pool.map(enlarged, [(path, str(place / f"{i:06d}.jpg"), size) for i, path in enumerate(some)])
             found[name] = tuple(sorted(str(p) for p in place.glob("*.jpg")))
-    packed(folder / "3 megapixels", folder / SLICEABLE, workers)
-    return {**found, SLICEABLE: tuple(sorted(str(p) for p in (folder / SLICEABLE).glob("*.jpg")))}
+    return found
+
+
+def enlarged(arguments: tuple[str, str, tuple[int, int]]) -> None:
+    """Encode a photograph again with this number of pixels along its longer and its shorter side, with noise."""
+    source, target, large_size = arguments
+    with Image.open(source) as image:
+        size = large_size if image.width > image.height else large_size[::-1]
+        large = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BICUBIC), np.float32)
+    noise = np.random.default_rng(0).normal(0, 4, large.shape)
+    pixels = (large + noise).round().clip(0, 255).astype(np.uint8)
+    Image.fromarray(pixels).save(target, quality=85, subsampling="4:2:0")
 
 
 def jobs_of(files: str, recipe: str) -> list[Job]:
-    jobs = [] if files == SLICEABLE else [Job("torchvision", "torchvision", recipe=recipe, files=files)]
+    jobs = [Job("torchvision", "torchvision", recipe=recipe, files=files)]
     for name, loader in (("DALI engine", "gpupipe-dali"), ("reference engine", "gpupipe-torch")):
         jobs += [
             Job(f"gpupipe, {name}{', scaled' * scaled}", loader, recipe=recipe, files=files, scaled=scaled)  # type: ignore[arg-type]
@@ -61,7 +70,7 @@ def jobs_of(files: str, recipe: str) -> list[Job]:
 
 
 def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> None:
-    sets = sets_of(paths, folder, args.workers, args.dry_run)
+    sets = sets_of(paths, folder, args.dry_run)
     work = Work(tuple(paths), args.batch_size, args.workers, epoch=args.epoch, sets=sets)
     result: dict[str, Any] = {
         **heading(__doc__, args),
@@ -70,15 +79,12 @@ def measure(args: argparse.Namespace, paths: list[str], folder: Path) -> None:
     }
     table = Table("candidate", "images/s", "CPU ms/image", "PSS MB", "to unscaled", "by CPU time", "to torchvision")
     for files, recipe in [(files, recipe) for recipe in ("train", "val") for files in sets]:
-        if (files, recipe) == (SLICEABLE, "val"):
-            continue  # no crop comes first
         for found, speed in in_turns(left_out(jobs_of(files, recipe)), work, args.rounds, args.seconds):
             for name, it in found.items():
                 full = name.removesuffix(", scaled")
                 it["to_unscaled"] = ratio(speed[name], speed[full])
                 it["to_unscaled_by_cpu_time"] = found[full]["cpu_ms_per_image"] / it["cpu_ms_per_image"]
-                if "torchvision" in speed:
-                    it["to_torchvision"] = ratio(speed[name], speed["torchvision"])
+                it["to_torchvision"] = ratio(speed[name], speed["torchvision"])
             result["sets"][f"{recipe}, {files}"] = found
         for name, it in found.items():
             unscaled, torchvision = (it[k]["median"] if k in it else None for k in ("to_unscaled", "to_torchvision"))

@@ -137,16 +137,7 @@ def index(
 def pack(
     source: Source,
     destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
-    format: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--format", help="webdataset, tfrecord or parquet."),
-    ] = None,
-    sliceable: Annotated[
-        bool,
-        typer.Option(
-            "--sliceable", help="Write JPEGs that can be decoded in part, without changing pixels. Needs jpegtran."
-        ),
-    ] = False,
+    format: Annotated[str, typer.Option("--format", help="webdataset, tfrecord or parquet.")] = "webdataset",
     resize: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--resize", min=1, metavar="SIDE", help="Shrink larger images to this shorter side."),
@@ -198,7 +189,7 @@ def pack(
     ] = None,
     complete: Annotated[bool, typer.Option("--complete", help="Join and verify the parts of all machines.")] = False,
 ) -> None:
-    """Copy a dataset into a form that is faster to read. Exit code 3: some bad samples were left out."""
+    """Copy a dataset into shards, which are faster to read. Exit code 3: some bad samples were left out."""
 
 
 @_command("doctor")

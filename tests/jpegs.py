@@ -6,25 +6,16 @@ Slow and plain, so that what reads them shares no code with what wrote them.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gpupipe.codecs.jpeg.tile_index import layout_of, tile_width, with_tile_index
 from gpupipe.testing.photos import photograph
 
-__all__ = [
-    "KINDS",
-    "Kind",
-    "jpeg",
-    "pillow_jpeg",
-    "pillow_jpeg_with_restarts",
-    "sliceable_jpeg",
-    "sliceable_pillow_jpeg",
-]
+__all__ = ["KINDS", "Kind", "jpeg", "pillow_jpeg"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -152,29 +143,6 @@ def pillow_jpeg(height: int, width: int, seed: int, mode: str = "RGB", **options
     out = io.BytesIO()
     Image.fromarray(photograph(height, width, seed)).convert(mode).save(out, "JPEG", **options)
     return out.getvalue()
-
-
-def sliceable_jpeg(pixels: npt.NDArray[np.uint8], kind: Kind) -> bytes:
-    """A sliceable file with the coefficients of :func:`jpeg`."""
-    return with_tile_index(_with_restarts(lambda n: jpeg(pixels, replace(kind, restart=n, interleaved=True)))[0])
-
-
-def sliceable_pillow_jpeg(height: int, width: int, seed: int, mode: str = "RGB", **options: object) -> bytes:
-    """A sliceable file with the coefficients of :func:`pillow_jpeg`."""
-    return with_tile_index(pillow_jpeg_with_restarts(height, width, seed, mode, **options)[0])
-
-
-def pillow_jpeg_with_restarts(
-    height: int, width: int, seed: int, mode: str = "RGB", **options: object
-) -> tuple[bytes, int]:
-    """(a file with the coefficients of :func:`pillow_jpeg` and a restart marker after every tile, MCUs of a tile)"""
-    options = {**options, "progressive": False, "restart_marker_rows": 0}
-    return _with_restarts(lambda n: pillow_jpeg(height, width, seed, mode, **options, restart_marker_blocks=n))
-
-
-def _with_restarts(write: Callable[[int], bytes]) -> tuple[bytes, int]:
-    tile = tile_width(layout_of(write(0)))
-    return write(tile), tile
 
 
 KINDS = {

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-TILES = "tiles"
-"""Note of a sliceable JPEG; see :mod:`gpupipe.codecs.jpeg`."""
-
 
 class Coding(NamedTuple):
     """Encoding of an image, in Pillow's terms. A decoder other than Pillow may treat each coding differently.
 
     ``str()`` gives the text that index files hold, and :meth:`parse` reads it.
 
-    >>> str(Coding("JPEG", "RGB", "jpeg", "RGB", ("tiles",)))
-    'JPEG/RGB/jpeg/RGB tiles'
+    >>> str(Coding("JPEG", "RGB", "jpeg", "RGB", ("junk",)))
+    'JPEG/RGB/jpeg/RGB junk'
     """
 
     format: str = ""
@@ -26,7 +23,7 @@ class Coding(NamedTuple):
     raw: str = ""
     """The raw mode, such as ``RGB;16B``."""
     notes: tuple[str, ...] = ()
-    """Peculiarities of the file, such as ``planar``, ``animated``, ``tiles`` or ``junk``."""
+    """Peculiarities of the file, such as ``planar``, ``animated`` or ``junk``."""
 
     @classmethod
     def parse(cls, text: str) -> Coding:
@@ -47,16 +44,6 @@ class Coding(NamedTuple):
     def is_jpeg(self) -> bool:
         """Return whether libjpeg decodes it. MPO files are JPEG files with further images after the first."""
         return self.format in ("JPEG", "MPO")
-
-    @property
-    def sliceable(self) -> bool:
-        """Return whether windows can be cut out of the file without decoding the rest."""
-        return TILES in self.notes
-
-    @property
-    def whole(self) -> Coding:
-        """The coding for a decoder of the whole file, which does not depend on tiles."""
-        return self._replace(notes=tuple(note for note in self.notes if note != TILES))
 
 
 class VideoCoding(NamedTuple):

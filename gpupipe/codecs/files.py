@@ -107,23 +107,6 @@ def attempts(path: str | bytes | os.PathLike[str], use: Callable[[IO[bytes]], T]
         with open(path, "rb", opener=open_regular) as file:
             return use(file)
 
-    return _patiently(path, once)
-
-
-def attempts_by_descriptor(path: str | bytes | os.PathLike[str], use: Callable[[int], T]) -> T:
-    """Call ``use(fd)`` like :func:`attempts`, for readers by position: a file object costs as much as a read."""
-
-    def once() -> T:
-        fd = open_regular(path)
-        try:
-            return use(fd)
-        finally:
-            os.close(fd)
-
-    return _patiently(path, once)
-
-
-def _patiently(path: str | bytes | os.PathLike[str], once: Callable[[], T]) -> T:
     try:
         return with_retries(lambda: printable(path), once)
     except OSError as e:

@@ -14,10 +14,9 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from .coding import TILES, Coding
+from .coding import Coding
 from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
-from .jpeg import IDENTIFIER
 from .truncation import cut_short, tail
 
 T = TypeVar("T")
@@ -186,8 +185,6 @@ def _header(image: Image.Image, end: str) -> Header:
         notes = ["turned"] * (tags.get(_ORIENTATION, 1) != 1) + ["planar"] * (tags.get(284, 1) != 1)
     elif kind == "WEBP":
         notes = ["animated"] * (getattr(image, "n_frames", 1) > 1) + ["exif"] * ("exif" in image.info)
-    elif any(name == "APP9" and data.startswith(IDENTIFIER) for name, data in getattr(image, "applist", ())):
-        notes = [TILES]
     coding = Coding(kind, image.mode, decoder, raw, (*notes, *([end] if end else [])))
     return Header(height, width, orientation, coding)
 

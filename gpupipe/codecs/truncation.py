@@ -13,7 +13,7 @@ from typing import IO, Any
 from PIL import Image
 
 from .files import ReadAt
-from .jpeg.structure import walk
+from .jpeg_structure import walk
 
 _NEAR = 64
 _FAR = 65_536
@@ -31,7 +31,7 @@ def tail(image: Image.Image, read: ReadAt, size: int) -> str:
     """Check the end of a file.
 
     Returns an empty text if it is as expected, ``"suspect"`` if not, ``"unchecked"`` if the format or its mode is
-    unknown, and for a JPEG the oddity of its structure; see :data:`gpupipe.codecs.jpeg.structure.ODD`.
+    unknown, and for a JPEG the oddity of its structure; see :data:`gpupipe.codecs.jpeg_structure.ODD`.
     """
     check = _CHECKS.get(image.format or "")
     if check is None or image.mode not in _MODES:

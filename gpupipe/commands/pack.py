@@ -9,9 +9,8 @@ from ..errors import ConfigError
 from ..pack.conversion import AsIs, Conversion
 from ..pack.formats import FORMATS, Format
 from ..pack.images import QUALITY, Reencoded
-from ..pack.sliceable import Sliceable
 from ..sources.names import is_url
-from . import pack_folder, pack_shards
+from . import pack_shards
 from .pack_request import Request
 
 SHARD_BYTES = 512 << 20
@@ -30,37 +29,14 @@ def run(**arguments: Any) -> int:
         raise ConfigError(
             f"{request.destination}: shards are written to a local folder; copy it afterwards with the store's own tool"
         )
-    if request.format is None:
-        _refuse_without_format(request)
-        return pack_folder.run(request)
     if request.format not in FORMATS:
         raise ConfigError(f"--format {request.format}: it must be {_NAMES}")
     format = FORMATS[request.format]
     return pack_shards.run(request, format, _form(request, format), _shard_bytes(request))
 
 
-def _refuse_without_format(request: Request) -> None:
-    others = {
-        "--resize": request.resize, "--quality": request.quality, "--decoded": request.decoded,
-        "--exif": request.exif, "--shards": request.shards, "--shard-bytes": request.shard_bytes,
-        "--shuffle": request.shuffle, "--seed": request.seed, "--source": request.kind, "--image": request.image,
-        "--label": request.label, "--columns": request.columns, "--part": request.part,
-        "--complete": request.complete,
-    }  # fmt: skip
-    given = [name for name, value in others.items() if value not in (None, False)]
-    if given or not request.sliceable:
-        what = f"{given[0]} is for shards" if given else "choose an output"
-        raise ConfigError(
-            f"{what}: --format {_NAMES}; or --sliceable alone, for a folder of JPEGs that can be decoded in part"
-        )
-
-
 def _form(request: Request, format: Format) -> Conversion:
     resize, decoded, quality = request.resize, request.decoded, request.quality
-    if request.sliceable:
-        if resize is not None or decoded or quality is not None or request.exif:
-            raise ConfigError("--sliceable changes no pixel; remove --resize, --quality, --decoded and --exif")
-        return Sliceable()
     if decoded and quality is not None:
         raise ConfigError("--quality is for JPEG, but --decoded writes pixels; remove one of them")
     if resize is None and not decoded:

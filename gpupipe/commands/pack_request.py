@@ -1,4 +1,4 @@
-"""The request, its folders and the message after Ctrl-C, for both ways of packing."""
+"""The request of ``gpupipe pack``, its folders, and the message after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class Request:
 
     source: str
     destination: str
-    format: str | None = None
-    sliceable: bool = False
+    format: str = "webdataset"
     resize: int | None = None
     quality: int | None = None
     decoded: bool = False

@@ -1,4 +1,4 @@
-"""``gpupipe pack --format``: pack any dataset of images into shards."""
+"""``gpupipe pack``: pack any dataset of images into shards."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from .pixels import PixelReader
 from .reader import Decodes, Feed, MediaForm, Reader
 from .setup import Setup
 from .smaller import Smaller
-from .tiles import Cuts
 from .user_code import UserCodeReader
 
 _RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
@@ -58,8 +57,7 @@ def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> 
     if handed and not any(own):
         return Feed("pixels")
     turned = bool((turns != 1).any())
-    # The engine opens files itself only if it needs the whole of each.
-    opens = dataset.whole_files and "paths" in accepts and Cuts.of(dataset) is None
+    opens = dataset.whole_files and "paths" in accepts
     return Feed("paths" if opens else "encoded", handed, turned)
 
 

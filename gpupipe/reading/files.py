@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 
 from ..codecs.files import Place, Undecodable, read_place
-from ..codecs.jpeg.tiles import Cut
 from ..stages import DECODING, STORAGE
 from ..types import Plan
 from .buffers import BufferPool, views_of
@@ -24,13 +23,12 @@ from .sample import bad_sample
 from .setup import Setup
 from .take import Take, TakeBatch, Taken
 from .targets import targets_of
-from .tiles import Cuts, fed
 from .windows import ops_left, turns_of
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
-RowResults = list[tuple[int, U8 | Cut | Undecodable | float | None]]
-"""(row, result). The result is bytes of the file or of a part of it, the reason why there are none, or the seconds it
+RowResults = list[tuple[int, U8 | Undecodable | float | None]]
+"""(row, result). The result is bytes of the file, the reason why there are none, or the seconds it
 took to write the pixels to their place, ``None`` if they were decoded before."""
 
 
@@ -54,7 +52,6 @@ class FileReader(AheadReader[RowResults]):
         if setup.dataset.codings is not None:
             names = setup.dataset.codings[1]
             self._handed[: len(names)] = [setup.cache is not None or not decodes(name) for name in names]
-        self._cuts = Cuts.of(setup.dataset) if setup.cache is None else None
         self._take = Take.of_setup(setup)
         self._look = FileChecker(setup.dataset.limits.max_bytes)
         self.buffers = BufferPool(pinned=setup.cuda)
@@ -97,7 +94,7 @@ class FileReader(AheadReader[RowResults]):
             count = 1 if self._dataset.source.storage.remote else math.ceil(self.threads / (self._ahead + 1))
             parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(len(own)), min(count, len(own)))]
             views = views[len(rows) :]
-            futures += [pool.submit(self._read, plan, own[part], places[part], views[part]) for part in parts]
+            futures += [pool.submit(self._read, own[part], places[part], views[part]) for part in parts]
         return Pending(plan, futures, owner=borrowed)
 
     def _left(self) -> None:
@@ -105,22 +102,15 @@ class FileReader(AheadReader[RowResults]):
             torch.cuda.synchronize(self._setup.device)  # copies out of buffers of a run that was given up
 
     @STORAGE
-    def _read(self, plan: Plan, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> RowResults:
-        cuts = {} if self._cuts is None else self._cuts.cuts(plan, rows.tolist())
-        rest = [k for k, row in enumerate(rows.tolist()) if row not in cuts]
-        parts = [k for k in rest if places[k].length >= 0]
+    def _read(self, rows: I64, places: Sequence[Place], views: Sequence[U8]) -> RowResults:
+        parts = [k for k, place in enumerate(places) if place.length >= 0]
         some = [views[k] for k in parts]
         problems = self._dataset.source.storage.read_into([places[k] for k in parts], some)
         read = [view if why is None else why for view, why in zip(some, problems, strict=True)]
-        found = dict(zip(rows[parts].tolist(), read, strict=True))
-        if self._cuts is not None:
-            # What was read whole is cut as well, so that less is decoded.
-            whole = {row: data for row, data in found.items() if not isinstance(data, Undecodable)}
-            cuts |= self._cuts.cuts(plan, list(whole), whole)
         # The length of a whole file is known after reading.
-        files = [k for k in rest if places[k].length < 0]
+        files = [k for k, place in enumerate(places) if place.length < 0]
         data = (_whole(places[k]) for k in files)
-        return [*zip(rows[files].tolist(), data, strict=True), *{**found, **cuts}.items()]
+        return [*zip(rows[files].tolist(), data, strict=True), *zip(rows[parts].tolist(), read, strict=True)]
 
     def _end(self, pending: Pending[RowResults]) -> Loaded:
         plan, bad = pending.plan, list(pending.bad)
@@ -143,8 +133,6 @@ class FileReader(AheadReader[RowResults]):
             rows = np.flatnonzero(by_pillow)
             for row, view in zip(rows.tolist(), views_of(borrowed.buffer, _shapes(batch, rows)), strict=True):
                 pixels[row] = view  # type: ignore[index]
-        cuts = {row: data for row, data in found.items() if isinstance(data, Cut)}
-        corner, sizes = fed(plan, cuts) if cuts else (None, None)
         return Loaded(
             plan,
             pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
@@ -153,15 +141,14 @@ class FileReader(AheadReader[RowResults]):
             by_pillow=(len(seconds), sum(seconds)),
             pixels=pixels if self._feed.handed else None,
             turns=turns,
-            ops=ops_left(plan, np.where(by_pillow, batch.done, 0), corner=corner, turns=turns),
-            sizes=sizes,
+            ops=ops_left(plan, np.where(by_pillow, batch.done, 0), turns=turns),
         )
 
     def _media(self, plan: Plan, found: dict[int, Any], by_pillow: npt.NDArray[np.bool_]) -> Any:
         if self._feed.form == "paths":
             paths = self._dataset.encoded_paths(plan.indices)
             return padded([NO_BYTES if other else path for path, other in zip(paths, by_pillow, strict=True)])
-        return [NO_BYTES if other else _bytes_of(found[row]) for row, other in enumerate(by_pillow)]
+        return [NO_BYTES if other else found[row] for row, other in enumerate(by_pillow)]
 
     def close(self) -> None:
         super().close()
@@ -170,7 +157,6 @@ class FileReader(AheadReader[RowResults]):
 
     def facts(self) -> dict[str, Any]:
         return {
-            **({} if self._cuts is None else {"reads": self._cuts.fact}),
             **({} if self._take.smaller is None else {"decodes": "by Pillow at 1/2, 1/4 or 1/8 what is large enough"}),
             **self.buffers.facts(),
         }
@@ -200,7 +186,3 @@ def _whole(place: Place) -> U8 | Undecodable:
     except Undecodable as e:
         return e
     return np.frombuffer(data, np.uint8) if data else Undecodable("empty", "0 bytes")
-
-
-def _bytes_of(data: U8 | Cut) -> U8:
-    return np.frombuffer(data.data, np.uint8) if isinstance(data, Cut) else data

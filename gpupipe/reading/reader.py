@@ -75,9 +75,7 @@ class Loaded:
     """u8[B], with ``turned``: EXIF orientation of the images that the engine decodes, 1 to 8."""
     ops: tuple[Op, ...] | None = None
     """The plan's ops for these images. The coordinates of a first crop refer to the encoded image, which is rotated
-    afterwards, or to ``pixels``, or to the part cut out of the encoded image. ``None`` means the plan's own ops."""
-    sizes: npt.NDArray[np.int32] | None = None
-    """i32[B, 2]: height and width of images if some were cut; ``None`` means the plan's own sizes."""
+    afterwards, or to ``pixels``. ``None`` means the plan's own ops."""
     by_hand: Mapping[int, ByHand] = field(default_factory=dict)
     """Samples made by the script's own code, by row. If it made all, there are no media."""
 

@@ -143,5 +143,5 @@ def _codes(dataset: Dataset) -> npt.NDArray[np.bool_]:
     assert dataset.codings is not None
     codes = np.zeros(256, np.bool_)
     codings = dataset.codings[1][:255]
-    codes[: len(codings)] = [coding.is_jpeg and not coding.whole.notes for coding in codings]
+    codes[: len(codings)] = [coding.is_jpeg and not coding.notes for coding in codings]
     return codes

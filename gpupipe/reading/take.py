@@ -2,8 +2,7 @@
 
 All code that needs the pixels of a sample uses this: threads that read for DALI, worker processes of the reference
 engine, the reference itself, and the retry of a batch that DALI failed on. Images in files come through a chain of
-decoders: :class:`~.kept.Kept` caches decoded images, :class:`~.tiles.Sliced` reads the tiles under a window, and
-:class:`~.decoder.Whole` decodes a file.
+decoders: :class:`~.kept.Kept` caches decoded images, and :class:`~.decoder.Whole` decodes a file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from .decoder import Decoder, Part, Wanted, Whole, pillow_version
 from .kept import DecodedCache, Kept
 from .sample import NOTHING, Noticed, parts_of
 from .smaller import Smaller
-from .tiles import Cuts, Sliced
 from .windows import ops_left, window_of
 
 if TYPE_CHECKING:
@@ -68,17 +66,12 @@ class Take:
         *,
         cache: DecodedCache | None = None,
         scaled: bool = False,
-        sliced: bool = True,
     ) -> Take:
         """Build with options of a loader.
 
-        ``cache`` stores decoded images, ``scaled`` decodes large ones at a reduced size, and ``sliced`` decodes only
-        the tiles under a window where a file has tiles.
+        ``cache`` stores decoded images, and ``scaled`` decodes large ones at a reduced size.
         """
         decoder: Decoder = Whole(dataset)
-        cuts = Cuts.of(dataset) if sliced else None
-        if cuts is not None:
-            decoder = Sliced(decoder, cuts)
         # Outermost, because a cached image need not be read at all.
         if cache is not None:
             decoder = Kept(decoder, dataset, cache)
@@ -105,8 +98,6 @@ class Take:
         dataset = self.dataset
         # Kept images need no file.
         if dataset.kind != "files" or dataset.whole_files or isinstance(self.decoder, Kept):
-            return None
-        if isinstance(self.decoder, Sliced) and self.decoder.cuts.in_parts:
             return None
         with STORAGE:
             return dataset.source.read([dataset.place(i) for i in plan.indices.tolist()])

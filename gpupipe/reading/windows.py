@@ -61,16 +61,13 @@ def turns_of(dataset: Dataset, plan: Plan, rows: Mask | None = None) -> U8:
     return turns if rows is None else np.where(rows, turns, np.uint8(1))
 
 
-def ops_left(
-    plan: Plan, done: U8 | None = None, *, corner: I32 | None = None, turns: U8 | None = None
-) -> tuple[Op, ...]:
+def ops_left(plan: Plan, done: U8 | None = None, *, turns: U8 | None = None) -> tuple[Op, ...]:
     """Return a plan's ops for images as an engine gets them: equally many, and none is applied twice.
 
     Args:
         done: u8[B], number of first ops already applied to each image: a crop, or a crop and a resize, or a resize.
-        corner: i32[2, B], first available pixel row and column of each image, for images without applied ops.
-        turns: u8[B], rotation by the engine after the crop; see :func:`stored_windows`. 1 for images with applied ops
-            or a corner.
+        turns: u8[B], rotation by the engine after the crop; see :func:`stored_windows`. 1 for images with applied
+            ops.
     """
     assert plan.ops is not None and plan.sizes is not None
     window = window_of(plan.ops)
@@ -78,8 +75,6 @@ def ops_left(
         return plan.ops  # a resize to the current size changes nothing
     if turns is not None:
         window = stored_windows(window, plan.sizes, turns)
-    if corner is not None:
-        window = replace(window, top=window.top - corner[0], left=window.left - corner[1])
     if done is not None and done.any():
         # An image with applied ops is as large as these left it, so its crop becomes the whole of it.
         resized: Any = plan.ops[1] if (done > 1).any() else window

@@ -80,7 +80,7 @@ def test_every_command_answers_with_one_object() -> None:
     assert len(commands) > 7
     assert {name for name, it in commands.items() if not any("--json" in one.opts for one in it.params)} == set()
     told = {path.stem for path in COMMANDS.glob("*.py") if "tell(" in path.read_text()}
-    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack_folder", "pack_shards", "show", "why"}
+    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack_shards", "show", "why"}
 
 
 def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:

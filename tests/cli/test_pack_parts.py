@@ -103,5 +103,4 @@ def test_what_does_not_fit_together(data: Path, out: Path, tmp_path: Path) -> No
     assert "run --complete after the last part" in wrong("--part", "1/3", "--complete", into=tmp_path / "new")
     for text in ("0/3", "4/3", "2", "a/b"):
         assert f"--part {text}: it must be NUMBER/COUNT, such as 2/4" in wrong("--part", text, into=tmp_path / "new")
-    assert "--part is for shards" in error("pack", data, tmp_path / "new", "--sliceable", "--part", "1/2")
     assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""``gpupipe pack --format``: what goes into shards comes out again, by our readers and by those of others."""
+"""``gpupipe pack``: what goes into shards comes out again, by our readers and by those of others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,19 @@ import numpy as np
 import psutil
 import pytest
 from command_line import error, gpupipe
-from jpegtran import FakeJpegtran
 from PIL import Image
 from support import BATCH, SEED, TRAIN, same
 from typer.testing import Result
 
 from gpupipe import DataLoader, datasets
-from gpupipe.commands import pack_shards as command
+from gpupipe.commands import pack as pack_command, pack_shards as command
 from gpupipe.datasets.index.progress import Progress
 from gpupipe.pack.columns import Carried
 from gpupipe.pack.conversion import AsIs
 from gpupipe.pack.formats import FORMATS
 from gpupipe.pack.images import Reencoded
-from gpupipe.pack.journal import NAME
-from gpupipe.pack.shards import Job, plan_shards
-from gpupipe.reading.tiles import Cuts
+from gpupipe.pack.journal import NAME, Journal
+from gpupipe.pack.shards import Job, ShardDone, plan_shards
 from gpupipe.testing.photos import make_photos, photograph
 
 OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "tfrecord": datasets.TFRecord, "parquet": datasets.Parquet}
@@ -273,26 +272,6 @@ def test_pixels_are_written_as_they_are_decoded(
         assert sum(len(labels) for _, labels in loader) == len(good)
 
 
-def test_sliceable_images_in_shards_can_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jpegtran, data = FakeJpegtran(tmp_path / "bin"), tmp_path / "data"
-    monkeypatch.setenv("PATH", str(jpegtran.folder), prepend=os.pathsep)
-    (data / "class00").mkdir(parents=True)
-    for i in range(6):
-        (data / "class00" / f"{i}.jpg").write_bytes(jpegtran.jpeg(96 + i, 256, i))
-    Image.fromarray(photograph(100, 80, 2)).convert("CMYK").save(data / "class00" / "cmyk.jpg")
-    shown = pack(data, tmp_path / "out", "--format", "webdataset", "--sliceable")
-    assert "1 kept (CMYK)" in shown.stdout
-    dataset = datasets.WebDataset(tmp_path / "out", TRAIN)
-    assert sum(dataset.codings[1][code].sliceable for code in dataset.codings[0]) == 6
-    with DataLoader(dataset, BATCH, engine="torch", device="cpu", seed=SEED) as loader:
-        assert sum(len(labels) for _, labels in loader) == 7
-    cuts = Cuts.of(dataset)
-    assert cuts is not None
-    index = next(i for i, code in enumerate(dataset.codings[0]) if dataset.codings[1][code].sliceable)
-    cut = cuts._cut(index, (0, 0, 16, 16), None)
-    assert cut is not None and len(cut.data) < dataset.file_sizes[index]
-
-
 def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
     found = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -340,6 +319,19 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     for one, other in zip(shards_of(tmp_path / "out"), shards_of(tmp_path / "whole"), strict=True):
         assert one.read_bytes() == other.read_bytes()
     assert not (tmp_path / "out" / ".gpupipe-parts").exists()
+
+
+def test_a_process_that_dies_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--shards", 3, "--num-workers", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(pack_command, "AsIs", Dies)
+        assert "a smaller --num-workers" in error("pack", data, tmp_path / "out", *options)
+    pack(data, tmp_path / "out", *options, code=3)
+
+
+class Dies(AsIs):
+    def __call__(self, data: bytes) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -402,11 +394,14 @@ def test_nothing_is_overwritten(
         (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, but this run has order: shuffled"),
     ):
         assert message in error("pack", data, folder, *options)
-    monkeypatch.setenv("PATH", str(FakeJpegtran(tmp_path / "bin").folder), prepend=os.pathsep)
-    assert "give a new folder" in error("pack", data, folder, "--sliceable")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for place in (data, data / "class00" / "packed", data.parent):
         assert "one contains the other" in error("pack", data, place, "--format", "webdataset")
+    (tmp_path / "file").write_bytes(b"")
+    assert "Not a directory" in error("pack", data, tmp_path / "file" / "out")
+    about = json.loads((folder / NAME).read_text().splitlines()[0])
+    with closing(Journal(str(folder), about, ShardDone)):
+        assert "another run packs into" in error("pack", data, folder, "--shards", 3)
 
 
 def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
@@ -445,11 +440,9 @@ def test_a_dataset_without_a_usable_image_is_refused(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--format", "zip"), "it must be webdataset, tfrecord or parquet"),
-        (("--resize", 64), "--resize is for shards: --format"),
         (("--format", "webdataset", "--quality", 80), "--quality needs --resize"),
         (("--format", "webdataset", "--exif"), "--exif needs --resize"),
         (("--format", "webdataset", "--decoded", "--quality", 80), "--quality is for JPEG"),
-        (("--format", "webdataset", "--sliceable", "--resize", 64), "--sliceable changes no pixel"),
         (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "remove one of them"),
         (("--format", "webdataset", "--shard-bytes", "much"), "it must be a size such as 500MB"),
         (("--format", "webdataset", "--shards", 21), "20 samples do not fill 21 shards"),

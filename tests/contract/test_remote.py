@@ -19,16 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 from format_cases import CASES, Case, write_tar
-from jpegs import sliceable_pillow_jpeg
 from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
 from support import BATCH, SEED, TRAIN, N, all_seen, same
 
 from gpupipe import DataLoader, GpupipeWarning
 from gpupipe.codecs.files import Undecodable
-from gpupipe.codecs.jpeg.tiles import Cut, cut
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError, MissingDependency
-from gpupipe.reading import tiles as reading_tiles
 from gpupipe.sources.remote import choose, clients
 from gpupipe.sources.remote.block_cache import BlockCache
 from gpupipe.sources.remote.files import _connections
@@ -263,35 +260,6 @@ def test_what_stays_wrong_makes_bad_samples_with_names(
     assert sorted(b.index for b in bad) == list(range(11))
     assert {b.kind for b in bad} == {kind}
     assert all(says in b.reason and b.path == dataset.describe(b.index) for b in bad)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_of_sliceable_files_only_the_crop_is_decoded(
-    engine: str, s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All of them is read, neighbors together, since parts would take two answers each, one after the other."""
-    url = tars(s3, [sliceable_pillow_jpeg(110 + i, 400, i) for i in range(N)], tmp_path / "local")
-    local = WebDataset(str(tmp_path / "local" / "{000..001}.tar"), TRAIN)
-    remote = WebDataset(url, TRAIN, remote=Remote(fetch="samples", cache_folder=tmp_path))
-    cuts: list[tuple[int, Cut | None]] = []
-
-    def counted(read: Any, size: int, box: Any) -> Cut | None:
-        cuts.append((size, cut(read, size, box)))
-        return cuts[-1][1]
-
-    monkeypatch.setattr(reading_tiles, "cut_out", counted)
-    options = {"num_workers": 0 if engine == "torch" else 2, "persistent_workers": False}
-    with loader(local, engine, **options) as it:
-        expected = list(it)
-    cuts.clear()
-    s3.asked.clear()
-    with loader(remote, engine, **options) as it:
-        batches = iter(it)
-        found = [next(batches)]
-        assert engine == "torch" or "whole files; decodes of sliceable files" in repr(it)
-        assert same([*found, *batches], expected)
-    assert len(cuts) >= N and all(found is not None and len(found.data) < size for size, found in cuts)
-    assert s3.counts()["GET"] <= len(cuts)
 
 
 def test_an_object_that_changes_is_read_anew(s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:

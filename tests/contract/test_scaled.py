@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from jpegs import KINDS, jpeg, pillow_jpeg, sliceable_jpeg, sliceable_pillow_jpeg
+from jpegs import KINDS, jpeg, pillow_jpeg
 from odd_files import exif
 from PIL import Image
 from support import EVAL, SEED, Case, Encoded, native_session, pictures, setup_of, spoil_second_batch, write_tars
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from gpupipe import DataLoader, SampleError, engines, samplers, transforms as T
 from gpupipe.codecs.decode import open_smaller
-from gpupipe.codecs.jpeg import tiles
 from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, dataset as dataset_module, from_torch
 from gpupipe.datasets.dataset import Dataset
@@ -28,10 +27,9 @@ from gpupipe.engines.torch.reference import reference
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check
-from gpupipe.reading import kept, tiles as tiles_decoding
+from gpupipe.reading import kept
 from gpupipe.reading.choose import feed_of
 from gpupipe.reading.smaller import Smaller, remark
-from gpupipe.reading.tiles import AROUND
 from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan
 
@@ -46,18 +44,18 @@ PIPELINES = {
 ENGINES = [("dali", 2), ("torch", 0)]
 
 
-def _files(own: Callable[..., bytes], by_pillow: Callable[..., bytes]) -> dict[str, bytes]:
+def _files() -> dict[str, bytes]:
     """Name to file: all samplings, scans and colors, sides of every remainder by 8, and all ways to be turned."""
-    found = {f"kind {i:02d}.jpg": own(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
+    found = {f"kind {i:02d}.jpg": jpeg(_pixels(100 + i, 203 + 3 * i, i, kind), kind) for i, kind in enumerate(_KINDS)}
     for i, subsampling in enumerate(("4:4:4", "4:2:2", "4:2:0") * 2):
         options: dict[str, Any] = {"subsampling": subsampling, "quality": 90, "progressive": i >= 3}
-        found[f"photo {i}.jpg"] = by_pillow(301 + i, 460 - 3 * i, i, **options)
+        found[f"photo {i}.jpg"] = pillow_jpeg(301 + i, 460 - 3 * i, i, **options)
     for turn in range(1, 9):
-        found[f"turned {turn}.jpg"] = by_pillow(200 + turn, 243 + 3 * turn, turn, exif=exif(turn))
-    found["gray.jpg"] = by_pillow(399, 245, 5, "L")
+        found[f"turned {turn}.jpg"] = pillow_jpeg(200 + turn, 243 + 3 * turn, turn, exif=exif(turn))
+    found["gray.jpg"] = pillow_jpeg(399, 245, 5, "L")
     found["cmyk.jpg"] = pillow_jpeg(399, 245, 6, "CMYK")
-    found["tiny.jpg"] = by_pillow(3, 5, 7)
-    found["line.jpg"] = by_pillow(1, 300, 8)
+    found["tiny.jpg"] = pillow_jpeg(3, 5, 7)
+    found["line.jpg"] = pillow_jpeg(1, 300, 8)
     return found
 
 
@@ -70,25 +68,22 @@ _KINDS = list(KINDS.values())
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Large and small files as they came; and the same of which all JPEGs that can be are sliceable."""
-    found = {}
-    packed = _files(sliceable_jpeg, sliceable_pillow_jpeg)
-    for name, files in (("plain", _files(jpeg, pillow_jpeg)), ("packed", packed)):
-        folder = found[name] = tmp_path_factory.mktemp(name)
-        (folder / "only").mkdir()
-        for file, data in files.items():
-            (folder / "only" / file).write_bytes(data)
-        Image.fromarray(photograph(300, 290, 9)).save(folder / "only" / "picture.png")
-        for path in (*folder.glob("only/*"), folder / "only"):
-            os.utime(path, (1_600_000_000, 1_600_000_000))
-    return found
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Large and small files."""
+    root = tmp_path_factory.mktemp("plain")
+    (root / "only").mkdir()
+    for file, data in _files().items():
+        (root / "only" / file).write_bytes(data)
+    Image.fromarray(photograph(300, 290, 9)).save(root / "only" / "picture.png")
+    for path in (*root.glob("only/*"), root / "only"):
+        os.utime(path, (1_600_000_000, 1_600_000_000))
+    return root
 
 
 @pytest.fixture(params=ENGINES, ids=str)
-def make(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Iterator[Callable[..., DataLoader]]:
+def make(request: pytest.FixtureRequest, folder: Path) -> Iterator[Callable[..., DataLoader]]:
     engine, workers = request.param
-    case = Case(engine, "folder", "cpu", folders["plain"])
+    case = Case(engine, "folder", "cpu", folder)
 
     def loader(dataset: Any, **arguments: Any) -> DataLoader:
         return case.loader(dataset, **{"num_workers": workers, "scaled": True, **arguments})
@@ -107,8 +102,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(factor)
         return real(media, factor, *limits)
 
-    for module in (tiles_decoding, dataset_module):  # of parts of files, and of whole ones
-        monkeypatch.setattr(module, "open_smaller", counted)
+    monkeypatch.setattr(dataset_module, "open_smaller", counted)
     return found
 
 
@@ -138,9 +132,9 @@ def of_loader(dataset: Dataset, engine: str, **options: Any) -> list[Tensor]:
     ("pipeline", "upright"), [*zip(PIPELINES, (True, False, True, False, False), strict=True), ("train", False)]
 )
 def test_engines_and_reference_give_the_same(
-    make: Callable[..., DataLoader], pipeline: str, upright: bool, folders: dict[str, Path]
+    make: Callable[..., DataLoader], pipeline: str, upright: bool, folder: Path
 ) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES[pipeline], exif=upright)
+    dataset = ImageFolder(folder, PIPELINES[pipeline], exif=upright)
     scaled, seen = Smaller.of(dataset, dataset.transform), set()
     assert scaled is not None
     loader = make(dataset)
@@ -156,14 +150,14 @@ def test_engines_and_reference_give_the_same(
     assert seen >= {1, 2, 4}
 
 
-def test_worker_processes_give_the_same(folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
+def test_worker_processes_give_the_same(folder: Path) -> None:
+    dataset = ImageFolder(folder, PIPELINES["train"])
     alone, workers = (of_loader(dataset, "torch", num_workers=n, scaled=True) for n in (0, 2))
     assert same(alone, workers)
 
 
-def test_images_are_decoded_smaller(folders: dict[str, Path], decoded: list[int]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+def test_images_are_decoded_smaller(folder: Path, decoded: list[int]) -> None:
+    dataset = ImageFolder(folder, PIPELINES["eval"])
     factors = np.concatenate([Smaller.of(dataset, dataset.transform).factors(p) for p in plans_of(dataset)])  # type: ignore[union-attr]
     for engine in ("dali", "torch"):
         decoded.clear()
@@ -172,8 +166,8 @@ def test_images_are_decoded_smaller(folders: dict[str, Path], decoded: list[int]
         assert sorted(decoded) == sorted(factors[factors > 1].tolist())
 
 
-def test_what_is_not_a_plain_jpeg_is_decoded_in_full(folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], T.Compose([T.Resize((9, 9)), T.PILToTensor()]))
+def test_what_is_not_a_plain_jpeg_is_decoded_in_full(folder: Path) -> None:
+    dataset = ImageFolder(folder, T.Compose([T.Resize((9, 9)), T.PILToTensor()]))
     whole = next(iter(DataLoader(dataset, len(dataset), engine="null", device="cpu")))[0]
     factors = Smaller.of(dataset, dataset.transform).factors(whole)  # type: ignore[union-attr]
     by_name = {Path(dataset.describe(i)).name: int(factors[i]) for i in range(len(dataset))}
@@ -182,29 +176,13 @@ def test_what_is_not_a_plain_jpeg_is_decoded_in_full(folders: dict[str, Path]) -
 
 
 @pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("pipeline", ["train", "eval"])
-def test_sliceable_files_give_the_pixels_of_whole_ones(
-    engine: str, pipeline: str, folders: dict[str, Path], decoded: list[int]
-) -> None:
-    plain, packed = (ImageFolder(folders[name], PIPELINES[pipeline]) for name in ("plain", "packed"))
-    assert same(of_loader(plain, engine, scaled=True), of_loader(packed, engine, scaled=True))
-    assert set(decoded) >= {2, 4}
-
-
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize("folder", ["plain", "packed"])
 def test_smaller_images_are_kept(
-    engine: str,
-    folder: str,
-    folders: dict[str, Path],
-    decoded: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    engine: str, folder: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """``cache`` and ``scaled`` compose: every size of an image is decoded once, and no pixel changes."""
     monkeypatch.setattr(kept, "_SHM", str(tmp_path / "shm"))
     (tmp_path / "shm").mkdir()
-    dataset = ImageFolder(folders[folder], PIPELINES["train"], exif=True)
+    dataset = ImageFolder(folder, PIPELINES["train"], exif=True)
     given: dict[str, Any] = {"shuffle": True, "seed": SEED, "engine": engine, "device": "cpu", "scaled": True}
     given["persistent_workers"] = False  # nothing is read ahead for the next epoch
     with DataLoader(dataset, 5, **given) as plain, DataLoader(dataset, 5, **given, cache="ram") as keeping:
@@ -217,28 +195,9 @@ def test_smaller_images_are_kept(
         assert not decoded
 
 
-@pytest.mark.parametrize("kind", ["4:4:0", "4:2:2", "2x2 chroma of 4x4"])
-def test_enough_is_cut_out_around_a_window(kind: str) -> None:
-    """What libjpeg looks at beside it when it makes chroma finer is further away in a smaller image."""
-    rng = np.random.default_rng(0)
-    data = sliceable_jpeg(rng.integers(0, 256, (100, 240, 3), np.uint8), KINDS[kind])
-    for factor in (2, 4, 8):
-        whole = np.asarray(open_smaller(data, factor).image)
-        for _ in range(40):
-            sides = rng.integers(2 * factor, (60, 100))
-            first = rng.integers(0, (100, 240) - sides + 1)
-            box = [*np.maximum(first - AROUND, 0), *np.minimum(first + sides + AROUND, (100, 240))]
-            cut = tiles.cut(lambda n, at: data[at : at + n], len(data), tuple(map(int, box)))  # type: ignore[arg-type]
-            assert cut is not None
-            part = np.asarray(open_smaller(cut.data, factor).image)
-            (y, x), (bottom, right) = first // factor, -(-(first + sides) // factor)
-            top, left = cut.top // factor, cut.left // factor
-            assert np.array_equal(part[y - top : bottom - top, x - left : right - left], whole[y:bottom, x:right])
-
-
-def test_parts_of_large_files_and_subsets(make: Callable[..., DataLoader], folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
-    tars = WebDataset([str(path) for path in write_tars(folders["plain"])], PIPELINES["train"])
+def test_parts_of_large_files_and_subsets(make: Callable[..., DataLoader], folder: Path) -> None:
+    dataset = ImageFolder(folder, PIPELINES["train"])
+    tars = WebDataset([str(path) for path in write_tars(folder)], PIPELINES["train"])
     jpegs = [i for i in range(len(dataset)) if dataset.describe(i).endswith(".jpg")]
     assert not tars.whole_files and len(tars) == len(jpegs)
     assert same(images_of(make(tars)), images_of(make(Subset(dataset, jpegs))))
@@ -247,8 +206,8 @@ def test_parts_of_large_files_and_subsets(make: Callable[..., DataLoader], folde
 # ---------------------------------------------------------------------- what else a loader does
 
 
-def test_resumed_at_every_step(make: Callable[..., DataLoader], folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["train"])
+def test_resumed_at_every_step(make: Callable[..., DataLoader], folder: Path) -> None:
+    dataset = ImageFolder(folder, PIPELINES["train"])
     whole = images_of(make(dataset))
     for step in (0, 3, len(whole) - 1):
         first = make(dataset)
@@ -285,8 +244,8 @@ def test_bad_samples(make: Callable[..., DataLoader], on_error: str, tmp_path: P
     assert sum(map(len, delivered)) == (8 if on_error == "skip" else 12)
 
 
-def test_a_batch_that_dali_fails_on(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["train"], exif=True)
+def test_a_batch_that_dali_fails_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = ImageFolder(folder, PIPELINES["train"], exif=True)
     expected = of_loader(dataset, "torch", scaled=True)
     spoil_second_batch(monkeypatch)
     assert torch.equal(of_loader(dataset, "dali", scaled=True)[1], expected[1])
@@ -313,18 +272,18 @@ UNSCALED = {
 
 @pytest.mark.parametrize("pipeline", UNSCALED)
 def test_what_cannot_be_decoded_smaller_is_as_ever(
-    make: Callable[..., DataLoader], pipeline: str, folders: dict[str, Path]
+    make: Callable[..., DataLoader], pipeline: str, folder: Path
 ) -> None:
-    dataset = ImageFolder(folders["plain"], UNSCALED[pipeline])
+    dataset = ImageFolder(folder, UNSCALED[pipeline])
     loader = make(dataset)
     assert same(images_of(loader), images_of(make(dataset, scaled=False)))
     (said,) = [line for line in loader.report().remarks if line.startswith("scaled: ")]
     assert ("sampled images: none" if pipeline == "small crops" else "decoded in full, because") in said
 
 
-def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Path]) -> None:
+def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folder: Path) -> None:
     for pipeline, kind in (("nearest", False), ("small crops", True)):
-        dataset = ImageFolder(folders["plain"], UNSCALED[pipeline])
+        dataset = ImageFolder(folder, UNSCALED[pipeline])
         able = Smaller.of(dataset, dataset.transform) is not None
         assert able == kind
         setup = setup_of(dataset, scaled=True)
@@ -334,8 +293,8 @@ def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folders: dict[str, Pa
 @pytest.mark.parametrize(
     "sampler", [samplers.AspectRatioBuckets([(12, 20), (20, 12)]), samplers.RandomShapes([(12, 12), (16, 20)])], ids=str
 )
-def test_it_is_told_for_batches_with_shapes(folders: dict[str, Path], sampler: Any) -> None:
-    dataset = ImageFolder(folders["plain"], [T.ResizeToBucket(), T.PILToTensor()])
+def test_it_is_told_for_batches_with_shapes(folder: Path, sampler: Any) -> None:
+    dataset = ImageFolder(folder, [T.ResizeToBucket(), T.PILToTensor()])
     with DataLoader(dataset, 5, sampler=sampler, seed=0, engine="torch", device="cpu", scaled=True) as loader:
         scaled = Smaller.of(dataset, dataset.transform)
         assert scaled is not None and len(loader) <= 16
@@ -348,8 +307,8 @@ def test_it_is_told_for_batches_with_shapes(folders: dict[str, Path], sampler: A
         assert len(none) == 0 and "of 0 sampled images: none" in repr(none)
 
 
-def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+def test_it_is_told_and_kept(folder: Path) -> None:
+    dataset = ImageFolder(folder, PIPELINES["eval"])
     with DataLoader(dataset, 5, engine="dali", num_workers=2, device="cpu", scaled=True) as loader:
         said = remark(dataset, dataset.transform)
         assert said in repr(loader) and said in loader.report().remarks
@@ -364,8 +323,8 @@ def test_it_is_told_and_kept(folders: dict[str, Path]) -> None:
         assert not loader.scaled and "scaled: " not in repr(loader)
 
 
-def test_single_samples_are_decoded_in_full(folders: dict[str, Path], decoded: list[int]) -> None:
-    dataset = ImageFolder(folders["plain"], PIPELINES["eval"])
+def test_single_samples_are_decoded_in_full(folder: Path, decoded: list[int]) -> None:
+    dataset = ImageFolder(folder, PIPELINES["eval"])
     with DataLoader(dataset, 5, engine="torch", device="cpu", scaled=True):
         assert dataset[3][0].shape == (3, 12, 12) and not decoded
 
@@ -397,8 +356,8 @@ def test_a_gpus_decoder_has_no_such_thing(engine: Any, numbered: Path, monkeypat
         DataLoader(ImageFolder(numbered, EVAL), device="cuda", engine=engine, scaled=True)
 
 
-def test_a_repr_tells_that_the_transforms_reject_an_image(folders: dict[str, Path]) -> None:
-    dataset = ImageFolder(folders["plain"], [T.RandomCrop(900), T.Resize(8), T.ToTensor()])
+def test_a_repr_tells_that_the_transforms_reject_an_image(folder: Path) -> None:
+    dataset = ImageFolder(folder, [T.RandomCrop(900), T.Resize(8), T.ToTensor()])
     with DataLoader(dataset, 5, device="cpu", scaled=True) as loader:
         assert "scaled: unknown, because the transforms reject an image: RandomCrop(" in repr(loader)
         with pytest.raises(PipelineError, match="is smaller than the crop"):

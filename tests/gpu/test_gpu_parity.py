@@ -13,7 +13,6 @@ import numpy as np
 import parity_measure as parity
 import pytest
 import torch
-from jpegs import pillow_jpeg, sliceable_pillow_jpeg
 from support import SEED, Case, identical, images_of, plans_of, seen
 
 from gpupipe import DataLoader, SampleError, collate, transforms as T
@@ -24,7 +23,6 @@ from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.pipelines import imagenet
-from gpupipe.reading.tiles import Cuts
 
 COARSE = {"nearest": 8.0, "perspective": 3.0, "affine": 3.0, "rotate": 3.0, "jpeg": 4.0}
 """The largest mean difference that may pass as the same operation, in gray levels; 1.5 for all others. JPEG compression
@@ -123,32 +121,6 @@ def test_orientation(mixed_images: Path, exif: bool, where: str) -> None:
     file = str(mixed_images / "jpeg" / "exif6.jpg")
     dataset = ImageList([file], [0], transform=compose(T.CenterCrop(150), T.PILToTensor()), exif=exif)
     assert apart(batches(dataset, "dali", where), references(dataset), dataset).mean < 3
-
-
-@pytest.mark.parametrize("fancy", [True, False])
-def test_what_is_cut_out_of_sliceable_files(
-    fancy: bool, tmp_path: Path, measured: Callable[..., None], where: str
-) -> None:
-    """Equal on a CPU. Of a GPU's decoders not all may smooth chroma alike, or take small files and large ones alike."""
-    for name, write in (("whole", pillow_jpeg), ("sliceable", sliceable_pillow_jpeg)):
-        (tmp_path / name / "only").mkdir(parents=True)
-        for i in range(6 if where == "cpu" else 64):
-            data = write(333 + i, 500 - i, i, subsampling="4:4:4" if i % 3 == 0 else "4:2:0")
-            (tmp_path / name / "only" / f"{i:02d}.jpg").write_bytes(data)
-    crops = compose(T.RandomResizedCrop(112), T.PILToTensor())
-    whole, cut = (ImageFolder(tmp_path / name, crops) for name in ("whole", "sliceable"))
-    assert Cuts.of(cut) is not None
-    engine = Dali(jpeg_fancy_upsampling=fancy)
-    made_of_cuts = batches(cut, engine, where)
-    found = apart(made_of_cuts, batches(whole, engine, where), whole)
-    upsampling = "fancy" if fancy else "plain"
-    note(measured, f"gpu/gpu, cut out of sliceable files, {upsampling} upsampling", found)
-    assert found.mean < 0.5
-    assert where != "cpu" or found.max == 0
-    # Both may be wrong alike: nvImageCodec's sources do not mention the restart markers of these files.
-    to_reference = apart(made_of_cuts, references(whole), whole)
-    note(measured, f"gpu/reference, cut out of sliceable files, {upsampling} upsampling", to_reference)
-    assert to_reference.mean < 4
 
 
 def test_the_same_plans_give_the_same_bits_again(large: Path, measured: Callable[..., None], where: str) -> None:

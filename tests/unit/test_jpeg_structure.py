@@ -12,7 +12,7 @@ from odd_files import encode, picture
 
 from gpupipe.codecs.coding import Coding
 from gpupipe.codecs.decode import decode, peek
-from gpupipe.codecs.jpeg.structure import ODD, walk
+from gpupipe.codecs.jpeg_structure import ODD, walk
 from gpupipe.engines.dali.codings import is_safe
 
 HEIGHT, WIDTH = 61, 83

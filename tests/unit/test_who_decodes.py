@@ -23,7 +23,7 @@ from support import Encoded, images_of, setup_of
 from gpupipe import DataLoader, SampleError, memory, transforms as T
 from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Place
-from gpupipe.codecs.jpeg.structure import ODD
+from gpupipe.codecs.jpeg_structure import ODD
 from gpupipe.codecs.probe import Probe, probe
 from gpupipe.datasets import ImageList, Subset, from_torch
 from gpupipe.datasets.index import probe_pool as pool

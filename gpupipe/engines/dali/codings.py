@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 
 from ...codecs.coding import Coding
-from ...codecs.jpeg.structure import ODD
+from ...codecs.jpeg_structure import ODD
 from ...datasets.dataset import Dataset
 
 SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/RGB/jpeg/RGB")))
@@ -22,7 +22,7 @@ SAFE = frozenset(map(Coding.parse, ("JPEG/RGB/jpeg/RGB", "JPEG/L/jpeg/L", "MPO/R
 
 def is_safe(coding: Coding) -> bool:
     """Return whether DALI decodes a coding to Pillow's pixels and without a crash."""
-    return coding.whole in SAFE
+    return coding in SAFE
 
 
 def share_by_pillow(dataset: Dataset) -> float:
@@ -58,5 +58,5 @@ def _by_pillow(dataset: Dataset) -> Counter[str]:
 def _words(coding: Coding) -> str:
     if not coding.is_jpeg:
         return coding.format
-    word = next(iter(coding.whole.notes), "")
+    word = next(iter(coding.notes), "")
     return f"{coding.format} ({ODD.get(word, word) if coding.mode in ('RGB', 'L') else coding.mode})"

@@ -294,7 +294,7 @@ def _changed(setup: Setup, piece: Piece, shapes: Any) -> list[BadSample]:
     ready, plan = piece.ready, piece.ready.plan
     if shapes is None or plan.sizes is None:
         return []
-    rows, planned = np.arange(len(plan))[piece.rows], plan.sizes if ready.sizes is None else ready.sizes
+    rows, planned = np.arange(len(plan))[piece.rows], plan.sizes
     if ready.turns is not None:  # headers have the size before rotation
         planned = np.where(ready.turns[:, None] >= 5, planned[:, ::-1], planned)
     # The graph reads the headers of the rows that come encoded, and of no others.

@@ -40,7 +40,7 @@ def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool =
 def _referenced(dataset: Dataset, plan: Plan, pipeline: Compose, scaled: bool = False) -> tuple[Plan, Any]:
     """Return (plan with its ops, images)."""
     plan = resolve_missing(plan, pipeline)
-    batch = Take.of(dataset, pipeline, scaled=scaled, sliced=False).batch(plan)
+    batch = Take.of(dataset, pipeline, scaled=scaled).batch(plan)
     taken = [batch.known(row) for row in range(len(plan))]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(one.pictures[0]) for one in taken], np.int32))
