@@ -60,7 +60,7 @@ class Job:
     name: str
     loader: Literal[
         "gpupipe-dali", "gpupipe-torch", "dali-by-hand", "dali-iterator", "torchvision", "torchvision-gpu",
-        "dali-torchvision", "webdataset", "mosaicml-streaming", "litdata", "datasets", "albumentations",
+        "dali-torchvision", "webdataset", "datasets", "albumentations",
         "gpupipe-dali-albumentations", "ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors",
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
@@ -345,5 +345,5 @@ _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "albumentations": _albumentations,
     "gpupipe-dali-albumentations": _albumentations,
     **dict.fromkeys(("ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors"), _image_peer),
-    **dict.fromkeys(("webdataset", "mosaicml-streaming", "litdata", "datasets"), _peer),
+    **dict.fromkeys(("webdataset", "datasets"), _peer),
 }

@@ -53,32 +53,6 @@ def _webdataset(packed: str, transform: Any, batch_size: int, workers: int, epoc
     yield from wds.WebLoader(stream, batch_size=None, num_workers=workers, persistent_workers=True)
 
 
-def _streaming(packed: str, transform: Any, batch_size: int, workers: int, epoch: int) -> Samples:
-    from streaming import StreamingDataset
-
-    class Photos(StreamingDataset):  # type: ignore[misc]
-        def __getitem__(self, index: int) -> tuple[Tensor, int]:
-            found = super().__getitem__(index)
-            return transform(found["image"].convert("RGB")), int(found["label"])
-
-    photos = Photos(local=packed, shuffle=True, batch_size=batch_size, epoch_size=epoch)
-    yield from _for_ever(torch.utils.data.DataLoader(photos, **_options(batch_size, workers)))
-
-
-def _litdata(packed: str, transform: Any, batch_size: int, workers: int, epoch: int) -> Samples:
-    import litdata
-    from torchvision.transforms.functional import to_pil_image
-
-    class Photos(litdata.StreamingDataset):  # type: ignore[misc]
-        def __getitem__(self, index: Any) -> tuple[Tensor, int]:
-            image, label = super().__getitem__(index).values()
-            # It decodes to a tensor if torchvision can, and the others decode to Pillow's images.
-            return transform((to_pil_image(image) if isinstance(image, Tensor) else image).convert("RGB")), int(label)
-
-    photos = Photos(packed, shuffle=True, drop_last=True)
-    yield from _for_ever(litdata.StreamingDataLoader(photos, **_options(batch_size, workers)))
-
-
 def _datasets(packed: str, transform: Any, batch_size: int, workers: int, epoch: int) -> Samples:
     import datasets
 
@@ -104,8 +78,6 @@ def _for_ever(loader: Any) -> Iterator[Any]:
 
 PEERS: dict[str, tuple[str, str, Callable[[str, Any, int, int, int], Samples]]] = {
     "webdataset": ("tar", "webdataset", _webdataset),
-    "mosaicml-streaming": ("mds", "streaming", _streaming),
-    "litdata": ("litdata", "litdata", _litdata),
     "datasets": ("huggingface", "datasets", _datasets),
 }
 """(the format that it reads, its module, its loader)"""

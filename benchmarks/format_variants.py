@@ -1,13 +1,13 @@
 """Write images with the packages that own the formats, in many variants, and check that gpupipe reads each as written.
 
     python benchmarks/format_variants.py --python VENV/bin/python           # all variants
-    python benchmarks/format_variants.py --python VENV/bin/python --only mds litdata
+    python benchmarks/format_variants.py --python VENV/bin/python --only webdataset
 
-VENV has the packages that write: torch, webdataset, mosaicml-streaming, litdata, datasets, pyarrow, pandas, h5py, lmdb,
-tfrecord; tar, zip and gzip are programs. A variant whose package is missing is listed as not written. For each variant
-the script checks the bytes of all samples, labels, order, resuming in the middle of an epoch, two ranks, and that
-damaged images are the only bad samples. A variant that cannot be read at random must be refused with a ``gpupipe pack``
-command; the script runs it and checks what it wrote.
+VENV has the packages that write: webdataset, datasets, pyarrow, pandas, h5py, tfrecord; tar, zip and gzip are programs.
+A variant whose package is missing is listed as not written. For each variant the script checks the bytes of all
+samples, labels, order, resuming in the middle of an epoch, two ranks, and that damaged images are the only bad samples.
+A variant that cannot be read at random must be refused with a ``gpupipe pack`` command; the script runs it and checks
+what it wrote.
 """
 
 from __future__ import annotations
@@ -140,57 +140,6 @@ def tfrecord_gzip(images: IMAGES, folder: Path) -> str:
     return str(given)
 
 
-def mds_writer(encoding: str, compression: str | None = None) -> Callable[[IMAGES, Path], str]:
-    def write(images: IMAGES, folder: Path) -> str:
-        from _common import import_torchvision
-
-        import_torchvision()  # which streaming imports
-        from streaming import MDSWriter
-
-        columns = {"image": encoding, "label": "int"}
-        with MDSWriter(out=str(folder), columns=columns, compression=compression, size_limit=1 << 17) as out:
-            for i, image in enumerate(images):
-                out.write({"image": image, "label": i})
-        return str(folder)
-
-    return write
-
-
-variant("mds/bytes", "mosaicml-streaming")(mds_writer("bytes"))
-variant("mds/zstd", "mosaicml-streaming")(mds_writer("bytes", "zstd"))
-
-
-class Sample:
-    """Makes a sample of an index; LitData sends it to other processes."""
-
-    def __init__(self, images: IMAGES, as_tuple: bool):
-        self.images, self.as_tuple = images, as_tuple
-
-    def __call__(self, i: int) -> Any:
-        return (self.images[i], i) if self.as_tuple else {"image": self.images[i], "label": i}
-
-
-def litdata_writer(as_tuple: bool, compression: str | None = None) -> Callable[[IMAGES, Path], str]:
-    def write(images: IMAGES, folder: Path) -> str:
-        for name in ("TMPDIR", "DATA_OPTIMIZER_CACHE_FOLDER", "DATA_OPTIMIZER_DATA_CACHE_FOLDER"):
-            os.environ[name] = str(folder / "cache")  # LitData deletes the folder "data" in the system's
-        (folder / "cache").mkdir()
-        import litdata
-
-        out = str(folder / "out")
-        sample, numbers = Sample(images, as_tuple), list(range(len(images)))
-        options: dict[str, Any] = {} if compression is None else {"compression": compression}
-        litdata.optimize(sample, numbers, out, num_workers=1, chunk_size=10, keep_data_ordered=True, **options)
-        return out
-
-    return write
-
-
-variant("litdata/dict", "litdata")(litdata_writer(False))
-variant("litdata/tuple", "litdata")(litdata_writer(True))
-variant("litdata/zstd", "litdata")(litdata_writer(False, "zstd"))
-
-
 def hf_dataset(images: IMAGES) -> Any:
     import datasets
 
@@ -274,46 +223,17 @@ def pandas_parquet(images: IMAGES, folder: Path) -> str:
     return str(folder / "a.parquet")
 
 
-def hdf5_writer(**options: Any) -> Callable[[IMAGES, Path], str]:
-    def write(images: IMAGES, folder: Path) -> str:
-        import h5py
-        import numpy as np
-
-        with h5py.File(folder / "a.h5", "w") as out:
-            data = out.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8), **options)
-            for i, image in enumerate(images):
-                data[i] = np.frombuffer(image, np.uint8)
-            out["labels"] = np.arange(len(images))
-        return str(folder / "a.h5")
-
-    return write
-
-
-variant("h5py/vlen", "h5py")(hdf5_writer())
-variant("h5py/vlen-gzip", "h5py")(hdf5_writer(chunks=(4,), compression="gzip"))
-variant("h5py/vlen-lzf", "h5py")(hdf5_writer(chunks=(4,), compression="lzf"))
-
-
-@variant("h5py/groups", "h5py")
-def hdf5_groups(images: IMAGES, folder: Path) -> str:
+@variant("h5py/vlen", "h5py")
+def hdf5_vlen(images: IMAGES, folder: Path) -> str:
     import h5py
     import numpy as np
 
     with h5py.File(folder / "a.h5", "w") as out:
+        data = out.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8))
         for i, image in enumerate(images):
-            out[f"images/class{i:03d}/photo.jpg"] = np.frombuffer(image, np.uint8)
+            data[i] = np.frombuffer(image, np.uint8)
+        out["labels"] = np.arange(len(images))
     return str(folder / "a.h5")
-
-
-@variant("lmdb/keys", "lmdb")
-def lmdb_keys(images: IMAGES, folder: Path) -> str:
-    import lmdb
-
-    with lmdb.open(str(folder / "db"), map_size=1 << 27) as database, database.begin(write=True) as transaction:
-        for i, image in enumerate(images):
-            transaction.put(b"image-%09d" % i, image)
-            transaction.put(b"label-%09d" % i, b"%d" % i)
-    return str(folder / "db")
 
 
 @variant("csv/manifest")
@@ -351,8 +271,6 @@ def write_all(folder: Path, names: Sequence[str]) -> None:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "webdataset/json": {"label": "json:label"},
-    "litdata/tuple": {"image": "0", "label": "1"},
-    "lmdb/keys": {"image": "image-*", "label": "label-*"},
 }
 
 

@@ -50,7 +50,7 @@ Source = Annotated[
 ]
 Kind = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, parquet, lmdb, ..."),
+    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, parquet, hdf5, ..."),
 ]
 ImageColumn = Annotated[
     Optional[str],  # noqa: UP045

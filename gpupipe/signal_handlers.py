@@ -89,17 +89,11 @@ def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> I
                 _run(part.theirs, part.came)
 
 
-def defer_in_forks() -> None:
-    """Defer signals that arrive while the main thread forks by 50 ms. Call once, after registering fork hooks that
-    wait."""
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
-
-
 _NUMBERS = sorted(map(int, signal.valid_signals()), key=signal.SIGINT.__ne__)
 """All signals, Ctrl-C first: it may arrive until it is deferred, and a finalizer would swallow it. Computed once,
 because ``valid_signals()`` takes half a millisecond, during which Ctrl-C did arrive."""
 _LATER = 0.05
-"""Seconds until signals are sent again, since it is unknown when the last hook or finalizer returns."""
+"""Seconds until signals are sent again, since it is unknown when the last finalizer returns."""
 
 
 class _Part:
@@ -133,7 +127,6 @@ class _Part:
 
 
 _PARTS: list[_Part] = []
-_FORKS: list[_Part] = []
 
 
 def _restore(handlers: dict[int, Any]) -> None:
@@ -163,21 +156,7 @@ def _send(came: list[int]) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
-def _before_fork() -> None:
-    if threading.current_thread() is threading.main_thread():
-        _FORKS.append(_Part())
-        _FORKS[-1].begin()
-
-
-def _after_fork() -> None:
-    if threading.current_thread() is threading.main_thread() and _FORKS:
-        part = _FORKS.pop()
-        part.end()
-        part.send()
-
-
 def _in_forked_child() -> None:
-    _FORKS.clear()
     while _PARTS:
         _PARTS[-1].end_in_child()
 

@@ -1,4 +1,4 @@
-"""Unpacking of bytes that are stored compressed, or in pieces.
+"""Unpacking of bytes that are stored compressed.
 
 The standard library handles some codecs; pyarrow, which wrote the others, handles those.
 """
@@ -6,7 +6,6 @@ The standard library handles some codecs; pyarrow, which wrote the others, handl
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from collections.abc import Callable
 from typing import IO, NamedTuple
@@ -44,30 +43,10 @@ class Packed(NamedTuple):
 
 Stored = bytes | memoryview
 
-_MAGIC = struct.pack("<I", 0xCED7230A)
-_HEAD = struct.Struct("<4sI")
-
 
 def _deflate(data: Stored, size: int) -> bytes:
     # One byte more than expected shows that the data are wrong, without unpacking all that a bomb has.
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
-
-
-def _recordio(data: Stored, size: int) -> bytes:
-    """Join the parts of one RecordIO record. A record that contains the magic number is split there, and the
-    number omitted."""
-    parts, at = [], 0
-    while at < len(data):
-        magic, word = _HEAD.unpack_from(data, at)
-        if magic != _MAGIC:
-            raise ValueError("a part does not begin with the magic number")
-        at += _HEAD.size
-        # The three bits above say whether the part is the first, a middle or the last one.
-        length = word & (1 << 29) - 1
-        parts.append(bytes(data[at : at + length]))
-        # Parts are padded to four bytes.
-        at += (length + 3) & ~3
-    return _MAGIC.join(parts)
 
 
 def _arrow(name: str) -> Callable[[Stored, int], bytes]:
@@ -84,7 +63,6 @@ ARROW_CODECS = ("snappy", "gzip", "brotli", "zstd", "lz4_raw")
 
 CODECS: dict[str, Callable[[Stored, int], bytes]] = {
     "deflate": _deflate,
-    "recordio": _recordio,
     **{name: _arrow(name) for name in ARROW_CODECS},
 }
 """``unpack(stored, size after unpacking)`` by codec name. Names are written to disk: they keep their meaning."""
@@ -104,7 +82,7 @@ def unpack_whole(stored: Stored, packed: Packed) -> bytes:
     """
     try:
         whole = CODECS[packed.codec](stored, packed.size)
-    except (zlib.error, struct.error, OSError, ValueError) as e:  # pyarrow's errors are the last two
+    except (zlib.error, OSError, ValueError) as e:  # pyarrow's errors are the last two
         raise ValueError(f"its {packed.codec} data are damaged: {e}") from None
     if len(whole) != packed.size:
         raise ValueError(f"its {packed.codec} data are damaged: {len(whole)} bytes, not {packed.size}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..datasets.images import EncodedImages
 from ..errors import ConfigError, DatasetError
-from ..formats.registry import format_of, formats
+from ..formats.registry import format_of, formats, others_files
 from ..sources.names import is_url
 from .inputs import open_dataset
 
@@ -47,6 +47,8 @@ def open_images(
 def kind_of(given: str) -> str:
     """Return the name from :data:`KINDS` that the names of files imply. Raises :class:`DatasetError` if none does."""
     found = format_of(given)
+    if found is None and (why := others_files(given)):
+        raise DatasetError(why)
     if found is None and is_url(given):
         raise DatasetError(
             f"{given}: cannot infer its kind from its name; add --source with one of {', '.join(KINDS)}, or name the "

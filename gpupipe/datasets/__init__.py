@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from ..formats.hdf5 import HDF5
     from ..formats.hdf5_arrays import HDF5Arrays
     from ..formats.huggingface import HuggingFace
-    from ..formats.litdata import LitData
-    from ..formats.lmdb import LMDB
     from ..formats.manifest import Manifest
-    from ..formats.mds import MDS
     from ..formats.parquet import Parquet
-    from ..formats.recordio import RecordIO
     from ..formats.tfrecord import TFRecord
     from ..formats.webdataset import WebDataset
     from ..formats.zip import Zip
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HDF5",
-    "LMDB",
-    "MDS",
     "Arrays",
     "Arrow",
     "CocoDetection",
@@ -47,11 +41,9 @@ __all__ = [
     "HuggingFace",
     "ImageFolder",
     "ImageList",
-    "LitData",
     "Manifest",
     "Mixture",
     "Parquet",
-    "RecordIO",
     "Remote",
     "SegmentationFolder",
     "Stream",

@@ -66,8 +66,8 @@ Args:
         ``"train-{000..127}.tar"``, a folder, several of these joined by ``::``, or a list.
     transform: A gpupipe ``Compose``, the transforms for one, or transforms of torchvision or timm, which are
         translated.
-    exif: Apply the EXIF orientation. ``None`` follows the library that owns the format: Hugging Face ``datasets`` and
-        litdata apply it, torchvision and all others do not.
+    exif: Apply the EXIF orientation. ``None`` follows the library that owns the format: Hugging Face ``datasets``
+        applies it, torchvision and all others do not.
     max_pixels: Larger images are bad samples of kind ``bomb`` and are never decoded. ``None`` means Pillow's own
         limit, which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
     max_bytes: Images with more bytes are bad samples of kind ``bomb`` and are never read. The default is 2 GiB, more

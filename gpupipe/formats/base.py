@@ -17,13 +17,12 @@ from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
 from ..sources.compressed import plain_name
-from ..sources.extras import read_json
 from ..sources.files import Paths
 from ..sources.names import Listed, expand
 from ..sources.remote.files import RemoteFiles
 from ..sources.remote.options import Remote
 from ..sources.shards import RandomAccessError, Shards
-from ..sources.storage import LOCAL, Storage
+from ..sources.storage import Storage
 
 __all__ = [
     "Format",
@@ -34,7 +33,6 @@ __all__ = [
     "Unpack",
     "Unpacked",
     "Usual",
-    "index_keys",
     "names_of",
     "pack_command",
     "storage_of",
@@ -97,7 +95,6 @@ class Sharded(Format):
         files: the files, and the storage that opens them.
         image, label: names that the script passed, or :class:`Usual` ones.
         taken: names that ``columns`` must not contain.
-        exif: value that ``exif=None`` stands for.
     """
 
     _what = "files"
@@ -113,14 +110,13 @@ class Sharded(Format):
         label: str | None = None,
         *,
         taken: Sequence[str | None] = (),
-        exif: bool = False,
     ):
         paths, storage = files
         given: Mapping[str, Any] = options
         columns = checked_columns(given.get("columns", ()), type(self).__name__, taken)
         source = rows(paths, storage=storage, columns=columns)
         try:
-            super().__init__(source, transform, options, exif=exif)
+            super().__init__(source, transform, options)
         except RandomAccessError as e:
             command = pack_command(type(self), paths.given or os.fsdecode(paths.below), image, label)
             error = RandomAccessError(f"{e}; pack them once: {command}")
@@ -206,15 +202,3 @@ def names_of(text: str | Sequence[str], owner: str, argument: str) -> tuple[str,
     if not names or (not isinstance(text, str) and len(names) < len(parts)):
         raise DatasetError(f"{owner}: {argument} must be a name, or several with ; between them, not {text!r}")
     return names
-
-
-def index_keys(folder: str, entries: Sequence[str]) -> set[str]:
-    """Return the keys of the ``index.json`` in a folder; empty if there is no such file."""
-    if "index.json" not in entries:
-        return set()
-    try:
-        with LOCAL.open(os.fsencode(os.path.join(folder, "index.json"))) as file:
-            about = read_json(file)
-    except (OSError, ValueError):
-        return set()
-    return {*about} if isinstance(about, dict) else set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 from functools import cache
 from importlib import import_module
 
@@ -18,6 +19,12 @@ from ..sources.names import is_url
 from .base import Format
 
 _FOLDER = __name__.rpartition(".")[0]
+_OTHERS = (
+    (re.compile(r"\.mds(\.\w+)?$"), "mosaicml-streaming", "its StreamingDataset"),
+    (re.compile(r"(^|/)chunk-\d+-\d+(\.\w+)?\.bin$"), "litdata", "its StreamingDataset"),
+    (re.compile(r"\.(lmdb|mdb)$"), "lmdb", "a Dataset of your own that opens them"),
+)
+"""(end of file names, library that reads these files, what to pass to the loader)"""
 _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__)}
 
 
@@ -61,3 +68,17 @@ def format_of(path: str) -> type[Format] | None:
             if kind.suffixes and plain_name(name.lower()).endswith(kind.suffixes):
                 return kind
     return None
+
+
+def others_files(path: str) -> str:
+    """Explain what to do with a file or folder that only another library reads; empty for all others.
+
+    >>> others_files("shard.00000.mds")
+    "'shard.00000.mds': only mosaicml-streaming reads such files; pass its StreamingDataset to gpupipe.DataLoader"
+    """
+    home = os.path.expanduser(path)
+    names = [path, *(sorted(os.listdir(home)) if os.path.isdir(home) else ())]
+    for pattern, library, what in _OTHERS:
+        if any(map(pattern.search, names)):
+            return f"{path!r}: only {library} reads such files; pass {what} to gpupipe.DataLoader"
+    return ""

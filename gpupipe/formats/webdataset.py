@@ -19,8 +19,8 @@ from ..errors import DatasetError
 from ..sources.columns import json_field, member_value
 from ..sources.extras import file_names, parse_json, read_json
 from ..sources.shards import Row, Shards, claim
-from ..sources.storage import Storage
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, index_keys, names_of
+from ..sources.storage import LOCAL, Storage
+from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
 """(common part of the names of a sample's members, extension): the extension begins at the first dot of the
@@ -278,5 +278,11 @@ class WebDataset(Sharded):
 
     @classmethod
     def is_at(cls, path: str, entries: Sequence[str]) -> bool:
-        folder, name = os.path.split(path)
-        return "shardlist" in index_keys(folder, [name])
+        if os.path.basename(path) != "index.json":
+            return False
+        try:
+            with LOCAL.open(os.fsencode(path)) as file:
+                about = read_json(file)
+        except (OSError, ValueError):
+            return False
+        return isinstance(about, dict) and "shardlist" in about

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ..formats.base import pack_command
-from ..formats.registry import format_of, formats
+from ..formats.registry import format_of, formats, others_files
 from ..sources.compressed import plain_name
 from .classes import known_class
 
@@ -29,6 +29,8 @@ def named_class(ds: Any) -> str | None:
                 f"{path!r} is compressed, so its samples cannot be read one by one; pack them once: "
                 f"{pack_command(found, path)}"
             )
+        if found is None and (why := others_files(path)):
+            return why
         is_list = path.lower().endswith((".csv", ".tsv", ".txt"))
         name = found.__name__ if found is not None else "ImageList" if is_list else "ImageFolder"
         return f"a path names no transforms; write gpupipe.datasets.{name}({path!r}, transform)"

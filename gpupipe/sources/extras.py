@@ -11,7 +11,7 @@ from typing import IO, Any
 from ..errors import MissingDependency
 
 _LARGEST = 64 << 20
-"""Maximum number of bytes of a JSON file: about 90,000 shards of MDS. Its values may take twenty times as many."""
+"""Maximum number of bytes of a JSON file: a list of some 500,000 shards. Its values may take twenty times as many."""
 
 
 def need(module: str, extra: str, why: str) -> Any:

@@ -6,7 +6,6 @@ import bz2
 import gc
 import gzip
 import io
-import json
 import lzma
 import os
 import re
@@ -25,8 +24,6 @@ from format_cases import (
     example,
     table,
     tfrecord as tfrecord_of,
-    write_litdata,
-    write_mds,
     write_tar,
     write_tfrecord,
 )
@@ -73,35 +70,6 @@ def packed_files(folder: Path, pattern: str, pack: Packer, ending: str = "") -> 
     for path in sorted(folder.rglob(pattern)):
         path.write_bytes(pack(path.read_bytes()))
         path.rename(f"{path}{ending}")
-
-
-def mds(ending: str, compression: str) -> Callable[[list[bytes], Path], Any]:
-    """Write what MDSWriter(compression=...) writes."""
-
-    def write(images: list[bytes], folder: Path) -> Path:
-        write_mds(images, folder)
-        index = json.loads((folder / "index.json").read_text())
-        for shard in index["shards"]:
-            shard["compression"] = compression
-            shard["zip_data"] = {"basename": shard["raw_data"]["basename"] + ending}
-        (folder / "index.json").write_text(json.dumps(index))
-        packed_files(folder, "*.mds", PACKERS[{".zstd": ".zst"}.get(ending, ending)], ending)
-        return folder
-
-    return write
-
-
-def litdata(images: list[bytes], folder: Path) -> Path:
-    write_litdata(images, folder)
-    index = json.loads((folder / "index.json").read_text())
-    index["config"]["compression"] = "zstd"
-    for chunk in index["chunks"]:
-        path = folder / chunk["filename"]
-        chunk["filename"] = path.stem + ".zstd.bin"
-        (folder / chunk["filename"]).write_bytes(PACKERS[".zst"](path.read_bytes()))
-        path.unlink()
-    (folder / "index.json").write_text(json.dumps(index))
-    return folder
 
 
 def tar(ending: str) -> Callable[[list[bytes], Path], Any]:
@@ -164,10 +132,6 @@ SOURCES: dict[str, Callable[[list[bytes], Path], Any]] = {
     "tfrecord-gzip": tfrecord(gzip.compress),
     "tfrecord-zlib": tfrecord(zlib.compress),
     "tfrecord-folder": tfrecord_folder,
-    "mds-zstd": mds(".zstd", "zstd:7"),
-    "mds-gz": mds(".gz", "gz"),
-    "mds-br": mds(".br", "br:11"),
-    "litdata": litdata,
     "feather-lz4": arrow("a.feather", "lz4"),
     "arrow-stream-zstd": arrow("a.arrow", "zstd", stream=True),
     "parquet-delta": parquet,
@@ -210,7 +174,7 @@ def test_what_was_compressed_is_packed_by_the_command_of_the_refusal(
     obeyed(refusal(kind, given), images, tmp_path)
 
 
-COMPRESSIBLE = [name for name, case in CASES.items() if issubclass(case.format, base.Sharded) and case.suffix != ".mdb"]
+COMPRESSIBLE = [name for name, case in CASES.items() if issubclass(case.format, base.Sharded)]
 
 
 @pytest.mark.part("name")
@@ -241,7 +205,7 @@ def test_names_and_options_of_a_script_are_in_the_command(images: list[bytes], t
     assert "no sample has a label='cls2'" in error("pack", given[0], tmp_path / "x", *words[3:-1], "cls2")
 
 
-@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "x-00000-of-00010.gz", "s3://bucket/x.tar.zst", "x.mds.zstd"])
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.TGZ", "x-00000-of-00010.gz", "s3://bucket/x.tar.zst"])
 def test_a_path_for_the_loader_is_answered_by_the_command(name: str) -> None:
     with pytest.raises(DatasetError, match=rf"{name}' is compressed, .*; pack them once: gpupipe pack {name} packed -"):
         DataLoader(name, batch_size=2)
@@ -423,12 +387,3 @@ def test_a_name_that_does_not_tell_needs_the_kind(images: list[bytes], tmp_path:
     words = refusal(datasets.WebDataset, given)
     assert words[-2:] == ["--source", "webdataset"]
     obeyed(words, images, tmp_path)
-
-
-def test_the_order_of_an_index_beside_the_file_is_kept(images: list[bytes], tmp_path: Path) -> None:
-    given = CASES["recordio"].write(images, tmp_path)
-    index = given.with_suffix(".idx")
-    index.write_text("".join(reversed(index.read_text().splitlines(keepends=True))))
-    given.write_bytes(gzip.compress(given.read_bytes()))
-    gpupipe("pack", given, tmp_path / "out", "--format", "parquet", "--num-workers", 1)
-    assert [data for data, _ in map(datasets.Parquet(tmp_path / "out").fetch, range(N))] == images[::-1]

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import pickle
-import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -20,9 +19,6 @@ import pytest
 import torch
 from format_cases import (
     example,
-    heads,
-    image_record,
-    sample,
     tfrecord,
     write_hdf5,
 )
@@ -144,35 +140,6 @@ def hdf5(images: list[bytes], folder: Path) -> Any:
     return given
 
 
-def mds(images: list[bytes], folder: Path) -> Any:
-    encodings = {"image": "jpeg", "label": "int", "weight": "float64", "id": "int64", "caption": "str"}
-    sizes = [None, 8, 8, 8, None]
-    about = {"column_names": [*encodings], "column_encodings": [*encodings.values()], "column_sizes": sizes}
-    samples = []
-    for i, image in enumerate(images):
-        caption = row(i)["caption"].encode()
-        numbers = struct.pack("<qdq", i, row(i)["weight"], row(i)["id"])
-        samples.append(sample(image, numbers, caption, sizes=(len(image), len(caption))))
-    (folder / "shard.00000.mds").write_bytes(heads(samples, json.dumps(about).encode()))
-    return folder / "shard.00000.mds"
-
-
-def litdata(images: list[bytes], folder: Path) -> Any:
-    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
-    names = ["image", "label", *NAMES]
-    spec = [1, {"type": "builtins.dict", "context": json.dumps(names), "children_spec": [leaf] * len(names)}]
-    samples = []
-    for i, image in enumerate(images):
-        caption = row(i)["caption"].encode()
-        parts = [image, *(struct.pack(f"<{c}", v) for c, v in (("q", i), ("d", i / 4), ("q", 10**12 + i))), caption]
-        samples.append(sample(*parts, sizes=[*map(len, parts)]))
-    (folder / "chunk-0-0.bin").write_bytes(heads(samples))
-    config = {"data_format": ["jpeg", "int", "float", "int", "str"], "data_spec": json.dumps(spec)}
-    chunk = {"filename": "chunk-0-0.bin", "chunk_size": len(images)}
-    (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
-    return folder
-
-
 KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], tuple[str, ...]]] = {
     "tar": (tar, ours.WebDataset, ("json:weight", "json:deep.id", "txt")),
     "tfrecord": (record, ours.TFRecord, NAMES),
@@ -181,8 +148,6 @@ KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], t
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
     "zip": (zipped, ours.Zip, ("json:weight", "json:deep.id", "txt")),
     "hdf5": (hdf5, ours.HDF5, NAMES),
-    "mds": (mds, ours.MDS, NAMES),
-    "litdata": (litdata, ours.LitData, NAMES),
     "jsonl": (jsonl, ours.Manifest, NAMES),
     "csv": (table_of_text, ours.Manifest, NAMES),
 }
@@ -367,28 +332,12 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
         records = [example({"image": images[i], "label": i, "v": lists[i], "n": [i, 2 * i]}) for i in numbers]
         (folder / "a.tfrecord").write_bytes(tfrecord(*records))
         return ours.TFRecord(folder / "a.tfrecord", EVAL, columns=["v", "n"])
-    if kind == "recordio":
-        records = [image_record(images[i], [*lists[i], i]) for i in numbers]
-        (folder / "a.rec").write_bytes(b"".join(records))
-        return ours.RecordIO(folder / "a.rec", EVAL, label=-1, columns=["labels"])
     if kind == "hdf5":
         h5py = pytest.importorskip("h5py")
         given = write_hdf5(images, folder)
         with h5py.File(given, "a") as file:
             file["v"] = np.stack([vector(i) for i in numbers])
         return ours.HDF5(given, EVAL, columns=["v"])
-    if kind in ("mds", "mds-static"):
-        static = kind == "mds-static"
-        encoding = "ndarray:float32:4" if static else "ndarray"
-        about: dict[str, Any] = {"column_names": ["image", "label", "v"], "column_encodings": ["jpeg", "int", encoding]}
-        about |= {"column_sizes": [None, 8, 16 if static else None]}
-        samples = []
-        for i in numbers:
-            array = (b"" if static else bytes([34, 1 << 2, 4])) + vector(i).tobytes()
-            sizes = [len(images[i])] if static else [len(images[i]), len(array)]
-            samples.append(sample(images[i], struct.pack("<q", i), array, sizes=sizes))
-        (folder / "a.mds").write_bytes(heads(samples, json.dumps(about).encode()))
-        return ours.MDS(folder / "a.mds", EVAL, columns=["v"])
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -408,10 +357,7 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
         "tar",
         "zip",
         "tfrecord",
-        "recordio",
         "hdf5",
-        "mds",
-        "mds-static",
         "parquet",
         "parquet-fixed",
         "arrow",
@@ -427,33 +373,11 @@ def test_arrays_of_one_shape(kind: str, images: list[bytes], tmp_path: Path) -> 
         want = torch.from_numpy(np.stack([vector(i) for i in labels.tolist()]))
         assert found.dtype == torch.float32
         assert torch.equal(found.flatten(1)[:, :4], want)
-        assert found.shape[1:] == {"tar": (2, 2), "zip": (2, 2), "recordio": (5,)}.get(kind, (4,))
+        assert found.shape[1:] == {"tar": (2, 2), "zip": (2, 2)}.get(kind, (4,))
         if kind == "tar":
             assert torch.equal(more[0], want.double())
         if kind == "tfrecord":
             assert torch.equal(more[0], labels[:, None] * torch.tensor([1, 2]))
-
-
-def test_several_labels_of_a_record(images: list[bytes], tmp_path: Path) -> None:
-    (tmp_path / "a.rec").write_bytes(b"".join(image_record(image, [i, 0.5]) for i, image in enumerate(images)))
-    bad = ours.RecordIO(tmp_path / "a.rec").index_summary().bad
-    assert len(bad) == N
-    assert bad[3].reason == (
-        "it has 2 labels, and a label is one class number; columns=['labels'] gives all, and label=0 takes the first"
-    )
-    first = ours.RecordIO(tmp_path / "a.rec", label=0)
-    assert first.labels is not None
-    assert first.labels.tolist() == list(range(N))
-    with loader(ours.RecordIO(tmp_path / "a.rec", EVAL, columns=["labels"]), shuffle=False) as it:
-        _, labels = next(iter(it))
-    assert labels.tolist() == [[i, 0.5] for i in range(BATCH)]
-    (tmp_path / "b.rec").write_bytes(b"".join(image_record(image, i, 100 + i) for i, image in enumerate(images)))
-    ids = ours.RecordIO(tmp_path / "b.rec", columns=["id"]).columns["id"]
-    assert [*ids.of(np.array([3, 1]))] == [103, 101]
-    with pytest.raises(DatasetError, match="no column 'weight'; there are 'labels', 'id' and 'id2'"):
-        ours.RecordIO(tmp_path / "a.rec", columns=["weight"])
-    with pytest.raises(DatasetError, match="label must be the number of a label"):
-        ours.RecordIO(tmp_path / "a.rec", label="first")
 
 
 class TestColumnsFromPython:

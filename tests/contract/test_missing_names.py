@@ -19,12 +19,8 @@ NAMED = {
     "tar": (ours.WebDataset, "'cls'"),
     "tfrecord": (ours.TFRecord, "'image/class/label'"),
     "hdf5": (ours.HDF5, "'labels'"),
-    "lmdb": (ours.LMDB, ""),
     "parquet": (ours.Parquet, "'label'"),
     "arrow": (ours.Arrow, "'label'"),
-    "mds": (ours.MDS, "'label'"),
-    "litdata": (ours.LitData, "'label'"),
-    "litdata-arrow": (ours.LitData, "'label'"),
 }
 """(class, a name that there is)"""
 
@@ -43,11 +39,10 @@ def written(tmp_path_factory: pytest.TempPathFactory, numbered: Path) -> dict[st
 @pytest.mark.parametrize("name", NAMED)
 def test_a_label_that_no_sample_has(name: str, written: dict[str, Any]) -> None:
     make, has = NAMED[name]
-    wrong, image = ("nope-*", {"image": "image-*"}) if name == "lmdb" else ("nope", {})
-    with pytest.raises(DatasetError, match=f"label='{wrong[:4]}.*{has}"):
-        make(written[name], label=wrong, **image)
+    with pytest.raises(DatasetError, match=f"label='nope.*{has}"):
+        make(written[name], label="nope")
     if name != "tfrecord":  # it takes names only
-        assert make(written[name], label=None, **image).labels is None
+        assert make(written[name], label=None).labels is None
 
 
 def test_a_default_label_may_lack(numbered: Path, tmp_path: Path) -> None:
@@ -58,27 +53,18 @@ def test_a_default_label_may_lack(numbered: Path, tmp_path: Path) -> None:
         WebDataset(tmp_path / "a.tar", label="cls")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name != "lmdb"])
+@pytest.mark.parametrize("name", NAMED)
 def test_an_image_that_no_sample_has(name: str, written: dict[str, Any]) -> None:
     make, has = NAMED[name]
     with pytest.raises(DatasetError, match=f"(?s)nope.*{has.strip(chr(39))}|{has.strip(chr(39))}.*nope|no .*nope"):
         make(written[name], image="nope")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name != "lmdb"])
+@pytest.mark.parametrize("name", NAMED)
 def test_a_column_that_no_sample_has(name: str, written: dict[str, Any]) -> None:
     make, has = NAMED[name]
     with pytest.raises(DatasetError, match=f"nope.*{has.strip(chr(39))}"):
         make(written[name], columns=["nope"])
-
-
-def test_a_label_beside_a_group_of_images(numbered: Path, tmp_path: Path) -> None:
-    """Folders of the group are the classes unless a dataset is named."""
-    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
-    given = CASES["hdf5-groups"].write(images, tmp_path)
-    assert ours.HDF5(given).labels is not None
-    with pytest.raises(DatasetError, match=r"it has no label='nope'; it has 'images'[.] Correct label="):
-        ours.HDF5(given, label="nope")
 
 
 def test_columns_of_a_list(numbered: Path, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def open_at(format: Case, given: Any, folder: Path, url: str, remote: Remote) ->
     if format.kind == "Manifest":
         return Manifest(given, TRAIN, root=url, remote=remote)
     where = str(given).replace(str(folder), url)
-    if Path(given).is_dir() and format.kind != "LitData":
-        where = f"{where}/data.mdb" if format.kind == "LMDB" else f"{where}/"
+    if Path(given).is_dir():
+        where = f"{where}/"
     return format.open(where, TRAIN, remote=remote)
 
 

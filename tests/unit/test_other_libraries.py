@@ -17,6 +17,7 @@ from support import TRAIN, N, write_photos
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset, Subset
 
 from gpupipe import DataLoader, FallbackWarning, datasets as ours
+from gpupipe.commands.sources import kind_of
 from gpupipe.errors import DatasetError, TranslationError
 
 hf = pytest.importorskip("datasets")
@@ -127,14 +128,28 @@ def test_the_stages_of_a_stream(urls: Any, stages: list[Stage], call: str) -> No
         DataLoader(stream, engine="dali")
 
 
-@pytest.mark.parametrize(
-    ("module", "names"),
-    [("streaming.base.dataset", "MDS"), ("litdata.streaming.dataset", "LitData"), ("wids.wids", "WebDataset")],
-)
-def test_other_libraries(module: str, names: str) -> None:
-    kind = type("StreamingDataset", (), {"__module__": module, "__len__": lambda self: 3, "__getitem__": lambda *_: 0})
-    with pytest.raises(TranslationError, match=rf"gpupipe\.datasets\.{names}\("):
+def test_other_libraries() -> None:
+    about = {"__module__": "wids.wids", "__len__": lambda self: 3, "__getitem__": lambda *_: 0}
+    kind = type("ShardListDataset", (), about)
+    with pytest.raises(TranslationError, match=r"gpupipe\.datasets\.WebDataset\("):
         DataLoader(kind(), engine="dali")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shard.00000.mds.zstd", "only mosaicml-streaming reads such files; pass its StreamingDataset"),
+        ("chunk-0-3.bin", "only litdata reads such files; pass its StreamingDataset"),
+        ("data.mdb", "only lmdb reads such files; pass a Dataset of your own"),
+    ],
+)
+def test_files_that_only_another_library_reads(name: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(DatasetError, match=says):
+            DataLoader(path, engine="dali")
+        with pytest.raises(DatasetError, match=says):
+            kind_of(str(path))
 
 
 @pytest.mark.parametrize(

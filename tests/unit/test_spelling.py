@@ -105,7 +105,7 @@ def test_extensions_in_a_list(shards: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch", "dali"])
-@pytest.mark.parametrize(("name", "kind"), [("x.tar", "WebDataset"), ("train.lmdb", "LMDB"), ("photos", "ImageFolder")])
+@pytest.mark.parametrize(("name", "kind"), [("x.tar", "WebDataset"), ("train.zip", "Zip"), ("photos", "ImageFolder")])
 def test_a_path_is_no_dataset(name: str, kind: str, engine: Any) -> None:
     for path in (name, Path(name)):
         with pytest.raises(DatasetError, match=rf"write gpupipe.datasets.{kind}\("):
