@@ -137,7 +137,7 @@ def index(
 def pack(
     source: Source,
     destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
-    format: Annotated[str, typer.Option("--format", help="webdataset, tfrecord or parquet.")] = "webdataset",
+    format: Annotated[str, typer.Option("--format", help="webdataset (tar files) or parquet.")] = "webdataset",
     resize: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--resize", min=1, metavar="SIDE", help="Shrink larger images to this shorter side."),
@@ -183,11 +183,6 @@ def pack(
         Optional[int],  # noqa: UP045
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
-    part: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--part", metavar="K/N", help="Write only part K of N, on one of N machines."),
-    ] = None,
-    complete: Annotated[bool, typer.Option("--complete", help="Join and verify the parts of all machines.")] = False,
 ) -> None:
     """Copy a dataset into shards, which are faster to read. Exit code 3: some bad samples were left out."""
 

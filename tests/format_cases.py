@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tfrecords import example, tfrecord
 
-from gpupipe.codecs.tfrecord import example, framed, message
 from gpupipe.formats.base import Format
 from gpupipe.formats.registry import formats
 
@@ -25,10 +25,7 @@ __all__ = [
     "CASES",
     "Case",
     "Images",
-    "example",
-    "message",
     "table",
-    "tfrecord",
     "write_hdf5",
     "write_huggingface",
     "write_manifest",
@@ -93,12 +90,6 @@ def zip_writer(method: int) -> Callable[[Images, Path], Path]:
 
 
 # ---- TFRecord
-
-
-def tfrecord(*records: bytes) -> bytes:
-    import google_crc32c
-
-    return b"".join(framed(record, google_crc32c.value) for record in records)
 
 
 def imagenet_example(image: bytes, label: int) -> bytes:

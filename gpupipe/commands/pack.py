@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..pack.conversion import AsIs, Conversion
-from ..pack.formats import FORMATS, Format
+from ..pack.formats import FORMATS
 from ..pack.images import QUALITY, Reencoded
 from ..sources.names import is_url
 from . import pack_shards
@@ -32,10 +32,10 @@ def run(**arguments: Any) -> int:
     if request.format not in FORMATS:
         raise ConfigError(f"--format {request.format}: it must be {_NAMES}")
     format = FORMATS[request.format]
-    return pack_shards.run(request, format, _form(request, format), _shard_bytes(request))
+    return pack_shards.run(request, format, _form(request), _shard_bytes(request))
 
 
-def _form(request: Request, format: Format) -> Conversion:
+def _form(request: Request) -> Conversion:
     resize, decoded, quality = request.resize, request.decoded, request.quality
     if decoded and quality is not None:
         raise ConfigError("--quality is for JPEG, but --decoded writes pixels; remove one of them")
@@ -47,7 +47,7 @@ def _form(request: Request, format: Format) -> Conversion:
                 "them again would cost quality"
             )
         return AsIs()
-    return Reencoded(resize, QUALITY if quality is None else quality, format.raw if decoded else None, request.exif)
+    return Reencoded(resize, QUALITY if quality is None else quality, decoded, request.exif)
 
 
 def _shard_bytes(request: Request) -> int:

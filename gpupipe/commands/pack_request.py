@@ -33,10 +33,6 @@ class Request:
     columns: str | None = None
     """Names of the columns to carry, separated by commas; ``None`` for all, ``""`` or ``"none"`` for none."""
     num_workers: int | None = None
-    part: str | None = None
-    """Part of the shards to write, such as ``"2/4"``."""
-    complete: bool = False
-    """Whether to join the parts that were written."""
 
     @property
     def column_names(self) -> tuple[str, ...] | None:

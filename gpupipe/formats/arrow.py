@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..sources.extras import need, parse_json
-from ..sources.shards import InOrder, Row, Shards
+from ..sources.shards import Row, Shards
 from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
 
 _MAGIC = b"ARROW1\0\0"
 _DICTIONARY, _BATCH = 2, 3
-_COMPRESSED = "its columns are compressed"
-_UNSUSPECTED, _RATIO = 64 << 20, 256
-"""A batch may unpack into ``_UNSUSPECTED`` bytes, or into ``_RATIO`` bytes for each compressed byte."""
+_FILE, _STREAM = "pyarrow.feather.read_table(OLD)", "pyarrow.ipc.open_stream(OLD).read_all()"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +36,6 @@ class ArrowFiles(Shards):
     label: str | None
 
     owner = "Arrow"
-    rewrites = True
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
         names: list[str] = _reader(_mapped(file)).schema.names
@@ -49,16 +46,6 @@ class ArrowFiles(Shards):
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         return rows_of(_mapped(file), 0, self.image, self.label, self.columns)
-
-    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
-        content = _mapped(file)
-        _check_batches(content, compressed=True)
-        reader = _reader(content)
-        with need("pyarrow", "parquet", "Arrow files are written with pyarrow").ipc.new_stream(
-            out, reader.schema
-        ) as writer:
-            for batch in _batches(reader):
-                writer.write_batch(batch)
 
 
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
@@ -83,10 +70,10 @@ def rows_of(content: Any, start: int, image: str, label: str | None, columns: Se
         at = address - buffer.address
         # Memory outside of the file is where pyarrow unpacked a buffer.
         if not 0 <= at <= at + size <= buffer.size:
-            raise InOrder(_COMPRESSED)
+            raise _compressed(buffer)
         return start + int(at)
 
-    _check_batches(buffer, compressed=False)
+    _refuse_compressed(buffer)
     for batch in _batches(_reader(buffer)):
         names = batch.schema.names
         if image not in names:
@@ -125,31 +112,28 @@ def _reader(content: Any) -> Any:
         raise ValueError(f"it is not a complete Arrow file or stream: {e}") from None
 
 
-def _check_batches(content: Any, *, compressed: bool) -> None:
-    """Check all batches before anything is unpacked.
-
-    Raises :class:`InOrder` if one is compressed, unless ``compressed``, and :class:`ValueError` if one claims to unpack
-    into far more than it can hold.
-    """
+def _refuse_compressed(content: Any) -> None:
+    """Raise :class:`ValueError` if a batch is compressed, before anything is unpacked: it may claim any size."""
     pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
     start = len(_MAGIC) if bytes(content[:6]) == _MAGIC[:6] else 0  # a file is a stream between two magic numbers
     try:
         for message in pa.ipc.MessageReader.open_stream(content.slice(start)):
-            buffers = _compressed_buffers(bytes(message.metadata))
-            if buffers is not None and not compressed:
-                raise InOrder(_COMPRESSED)
-            body = message.body
-            # Each compressed buffer begins with eight bytes, its size after unpacking.
-            heads = [bytes(body[at : at + 8]) for at, length in buffers or () if length >= 8]
-            claimed = sum(max(int.from_bytes(head, "little", signed=True), 0) for head in heads)  # -1: as it is
-            if claimed > _UNSUSPECTED + _RATIO * (body.size if body is not None else 0):
-                raise ValueError(f"a batch claims {claimed} bytes in {body.size} compressed")
+            if _is_compressed(bytes(message.metadata)):
+                raise _compressed(content)
     except (OSError, EOFError):  # the reader of batches reports what is wrong
         pass
 
 
-def _compressed_buffers(message: bytes) -> list[tuple[int, int]] | None:
-    """Return (offset, length) of the buffers of a batch or dictionary with ``RecordBatch.compression``, else ``None``.
+def _compressed(content: Any) -> ValueError:
+    reads = _FILE if bytes(content[:6]) == _MAGIC[:6] else _STREAM
+    return ValueError(
+        "its columns are compressed, so its samples cannot be read one by one; write it again: "
+        f"pyarrow.feather.write_feather({reads}, NEW, compression='uncompressed')"
+    )
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Return whether a message is a batch or a dictionary with ``RecordBatch.compression``.
 
     The message is a flatbuffer; see https://github.com/apache/arrow/blob/main/format/Message.fbs
     """
@@ -165,18 +149,13 @@ def _compressed_buffers(message: bytes) -> list[tuple[int, int]] | None:
     def below(at: int) -> int:
         return at + int.from_bytes(message[at : at + 4], "little")
 
-    # Message: 1 kind, 2 header. DictionaryBatch: 1 the batch. RecordBatch: 2 buffers, 3 compression.
+    # Message: 1 kind, 2 header. DictionaryBatch: 1 the batch. RecordBatch: 3 compression.
     root = below(0)
     kind, header = message[field(root, 1)] if field(root, 1) else 0, field(root, 2)
     batch = below(header)
     if kind == _DICTIONARY:
         batch = below(field(batch, 1))
-    if kind not in (_DICTIONARY, _BATCH) or not field(batch, 3):
-        return None
-    at = below(field(batch, 2)) if field(batch, 2) else 0
-    count = int.from_bytes(message[at : at + 4], "little") if at else 0
-    numbers = np.frombuffer(message[at + 4 : at + 4 + 16 * count], "<i8")
-    return [*zip(numbers[::2].tolist(), numbers[1::2].tolist(), strict=False)]
+    return kind in (_DICTIONARY, _BATCH) and bool(field(batch, 3))
 
 
 def _batches(reader: Any) -> Iterator[Any]:
@@ -315,8 +294,7 @@ class Arrow(Sharded):
     """Images in a column of Arrow files and streams: of bytes, or of the struct ``{bytes, path}`` that Hugging Face
     writes. ``pyarrow``, which locates the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default; ``gpupipe pack`` unpacks
-    them once. Remote files.
+    Not supported: compressed columns, which neither ``datasets`` nor pyarrow write by default. Remote files.
 
     Args:
         image: The column of images.

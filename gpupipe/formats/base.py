@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,12 +13,11 @@ from ..datasets.options import ImageOptions, ShardOptions, TableOptions, Unpack,
 from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
-from ..sources.compressed import plain_name
 from ..sources.files import Paths
 from ..sources.names import Listed, expand
 from ..sources.remote.files import RemoteFiles
 from ..sources.remote.options import Remote
-from ..sources.shards import RandomAccessError, Shards
+from ..sources.shards import Shards
 from ..sources.storage import Storage
 
 __all__ = [
@@ -31,10 +27,8 @@ __all__ = [
     "Sharded",
     "TableOptions",
     "Unpack",
-    "Unpacked",
     "Usual",
     "names_of",
-    "pack_command",
     "storage_of",
 ]
 
@@ -115,21 +109,13 @@ class Sharded(Format):
         given: Mapping[str, Any] = options
         columns = checked_columns(given.get("columns", ()), type(self).__name__, taken)
         source = rows(paths, storage=storage, columns=columns)
-        try:
-            super().__init__(source, transform, options)
-        except RandomAccessError as e:
-            command = pack_command(type(self), paths.given or os.fsdecode(paths.below), image, label)
-            error = RandomAccessError(f"{e}; pack them once: {command}")
-            error.source = e.source
-            raise error from None
+        super().__init__(source, transform, options)
         self._check_names(source, image, label)
 
     def files(self, given: PathsLike, options: ImageOptions, listed: Listed | None = None) -> tuple[Paths, Storage]:
         """Return the files that the user named, and the storage that opens them. Raises :class:`DatasetError`."""
         owner, others = type(self).__name__, dict[str, Any](options)
-        found, storage = expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner), listed)
-        each = [given] if isinstance(given, (str, bytes, os.PathLike)) else given
-        return replace(found, given="::".join(map(os.fsdecode, each))), storage
+        return expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner), listed)
 
     def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:
         """Raise :class:`DatasetError` if no sample has what the script named."""
@@ -145,46 +131,6 @@ class Sharded(Format):
     def __repr__(self) -> str:
         shards = self._index.containers
         return f"{type(self).__name__}({len(self):,} samples in {shards:,} {self._what} below {self._shown_prefix()!r})"
-
-
-class Unpacked(Sharded):
-    """Images in shards that ``gpupipe pack`` has unpacked.
-
-    Args:
-        source: the shards.
-        image, label: names that the user passed.
-    """
-
-    def __init__(self, source: Shards, image: str | None, label: str | None):
-        Format.__init__(self, source, None, {})
-        self._check_names(source, image, label)
-
-
-def pack_command(kind: type[Format], given: str, image: Any = None, label: Any = None) -> str:
-    """Return the command that packs the samples of files that cannot be read one by one.
-
-    Args:
-        kind: the class of the files.
-        given: the files, as an argument of the command.
-        image, label: names that the script passed, or :class:`Usual` ones.
-
-    >>> from gpupipe.datasets import WebDataset
-    >>> pack_command(WebDataset, "train-{00..99}.tar.gz")
-    "gpupipe pack 'train-{00..99}.tar.gz' packed --format webdataset"
-    """
-    name = kind.__name__.lower()
-    words = ["gpupipe", "pack", given, "packed", "--format", name if name in _WRITTEN else "parquet"]
-    if not (kind.suffixes and plain_name(given.lower()).endswith(kind.suffixes)):
-        # Unless the ending shows the format, the command must be told.
-        words += ["--source", name]
-    for option, value in (("--image", image), ("--label", label)):
-        if not isinstance(value, Usual | None):
-            words += [option, value if isinstance(value, str) else ";".join(value)]
-    return shlex.join(words)
-
-
-_WRITTEN = ("webdataset", "tfrecord", "parquet")
-"""Formats that ``gpupipe pack`` writes."""
 
 
 def storage_of(remote: Remote | None, owner: str) -> RemoteFiles:

@@ -8,15 +8,12 @@ from functools import partial
 from typing import IO, Any
 
 from ..sources.extras import need
-from ..sources.parquet_pages import Column, places
+from ..sources.parquet_pages import WRITE_AGAIN, Column, places
 from ..sources.shards import Row, Shards
 from .arrow import class_names, further_of
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
-
-_ROWS = 100
-"""Rows that are written at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +29,6 @@ class ParquetFiles(Shards):
     label: str | None
 
     owner = "Parquet"
-    rewrites = True
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         return class_names(self._open(file).schema_arrow.metadata, self.label)
@@ -70,7 +66,7 @@ class ParquetFiles(Shards):
             if chunk.num_values != table.metadata.row_group(group).num_rows:
                 raise ValueError(f"its group {group} has {chunk.num_values} images, but not as many rows")
             if chunk.compression not in _CODECS:
-                raise ValueError(f"its images are compressed with {chunk.compression}; write it again without")
+                raise ValueError(f"its images are compressed with {chunk.compression}; {WRITE_AGAIN}")
             # A dictionary comes before the data; an offset of 0 means that there is none.
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
             column = Column(
@@ -92,20 +88,6 @@ class ParquetFiles(Shards):
                     further = values[i] if values else ()
                     yield Row(called, where.offset, where.length, label, packed=where.packed, values=further)
                 number += 1
-
-    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
-        table = self._open(file)
-        parquet = need("pyarrow.parquet", "parquet", "Parquet files are written with pyarrow")
-        try:
-            with parquet.ParquetWriter(
-                out, table.schema_arrow, compression="none", use_dictionary=False, write_statistics=False
-            ) as writer:
-                for batch in table.iter_batches(_ROWS):
-                    writer.write_batch(batch)
-        except (OSError, ValueError) as e:
-            if isinstance(e, OSError) and e.errno is not None:
-                raise
-            raise ValueError(f"it is damaged: {e}") from None
 
     def _others(
         self, table: Any, group: int, columns: list[str], name: str
@@ -131,7 +113,7 @@ class Parquet(Sharded):
     unpacked pages are cached, at most 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"``
     unpacks a page once for many images; ``shuffle=True`` may unpack one for each image.
 
-    Not supported: compressed pages of more than 1 GiB and delta encodings, which ``gpupipe pack`` unpacks once.
+    Not supported: compressed pages of more than 1 GiB and delta encodings.
 
     Args:
         image: The column of images.

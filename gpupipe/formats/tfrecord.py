@@ -1,4 +1,9 @@
-"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow; see :mod:`gpupipe.codecs.tfrecord`."""
+"""TFRecord files of ``tf.train.Example`` messages, read without TensorFlow.
+
+A record is its length, a checksum of the length, the message and a checksum of the message
+(https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details). A message maps names to lists of
+bytes or numbers (https://protobuf.dev/programming-guides/encoding).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,15 @@ from typing import IO, Any
 import numpy as np
 
 from ..codecs.limits import MAX_BYTES
-from ..codecs.tfrecord import FOOT, HEAD, Checksum, masked
 from ..sources.extras import need
 from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from ..sources.shards import Row, Shards, claim
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
 
+_HEAD = struct.Struct("<QI")
+"""Header of a message: its length, and the checksum of the length."""
+_FOOT = struct.Struct("<I")
+"""Footer of a message: its checksum."""
 _FLOAT = struct.Struct("<f")
 _OF = re.compile(r"-(\d{5}|\{[^}]*\}|\*)-of-\d{5}$")
 """End of file names without a suffix, as TensorFlow Datasets writes them."""
@@ -44,48 +52,48 @@ class TFRecords(Shards):
     samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        checksum: Checksum = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
+        crc = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
         at, number, total = 0, 0, file.seek(0, os.SEEK_END)
         while True:
             file.seek(at)
-            head = file.read(HEAD.size)
+            head = file.read(_HEAD.size)
             if not head:
                 return
-            if len(head) < HEAD.size:
+            if len(head) < _HEAD.size:
                 raise ValueError(f"it ends within record {number}, at byte {at + len(head)}")
-            length, crc = HEAD.unpack(head)
-            if masked(checksum(head[:8])) != crc:
+            length, checksum = _HEAD.unpack(head)
+            if _masked(crc(head[:8])) != checksum:
                 raise ValueError(
                     f"it is not a TFRecord file, or it is damaged at byte {at}, in the length of record {number}"
                 )
-            if at + HEAD.size + length + FOOT.size > total:
+            if at + _HEAD.size + length + _FOOT.size > total:
                 raise claim(f"record {number}", at, length, total)
             if length > MAX_BYTES:
                 raise ValueError(f"record {number} at byte {at} has {length} bytes, more than any tf.train.Example has")
-            data = file.read(length + FOOT.size)
-            message, start = data[:length], at + HEAD.size
-            if FOOT.unpack_from(data, length) != (masked(checksum(message)),):
+            data = file.read(length + _FOOT.size)
+            message, start = data[:length], at + _HEAD.size
+            if _FOOT.unpack_from(data, length) != (_masked(crc(message)),):
                 yield Row(b"%d" % number, 0, 0, problem="its checksum is wrong: it is damaged", kind="undecodable")
             else:
                 yield self._row(message, start, b"%d" % number)
-            at = start + length + FOOT.size
+            at = start + length + _FOOT.size
             number += 1
 
     def names(self, file: IO[bytes]) -> Iterable[str]:
-        (length, _) = HEAD.unpack(file.read(HEAD.size))
+        (length, _) = _HEAD.unpack(file.read(_HEAD.size))
         return sorted(features_of(file.read(min(length, MAX_BYTES))))
 
     def counted(self, file: IO[bytes]) -> Mapping[str, int]:
         found, total = Counter[str](), file.seek(0, os.SEEK_END)
         at = 0
-        while at + HEAD.size <= total:
+        while at + _HEAD.size <= total:
             file.seek(at)
-            (length, _) = HEAD.unpack(file.read(HEAD.size))
-            if at + HEAD.size + length + FOOT.size > total:
+            (length, _) = _HEAD.unpack(file.read(_HEAD.size))
+            if at + _HEAD.size + length + _FOOT.size > total:
                 break  # rows() says what is wrong
             with suppress(ValueError):  # a bad sample
                 found.update(self.unused(features_of(file.read(min(length, MAX_BYTES)))))
-            at += HEAD.size + length + FOOT.size
+            at += _HEAD.size + length + _FOOT.size
         return found
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
@@ -113,6 +121,12 @@ class TFRecords(Shards):
         if isinstance(label, slice):
             return Row(name, at, length, message[label].decode(errors="replace"), values=values)
         return Row(name, at, length, label, values=values)
+
+
+def _masked(crc: int) -> int:
+    """Convert a checksum to the form that records store."""
+    # Rotated by 15 bits, plus a constant: a plain CRC is of little use over data that contain CRCs.
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _python(message: bytes, value: slice | float | list[Any] | None) -> Any:
@@ -179,7 +193,7 @@ class TFRecord(Sharded):
 
     Records are named by their number: ``train-00001:17``.
 
-    Not supported: compressed files, which ``gpupipe pack`` unpacks once; damaged lengths. A damaged record is a bad
+    Not supported: compressed files; damaged lengths. A damaged record is a bad
     sample, and so is a record whose label has several values or is a fraction.
 
     Args:

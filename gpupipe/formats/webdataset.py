@@ -229,8 +229,8 @@ class WebDataset(Sharded):
     The tar files are indexed once, so samples are shuffled over all of them, sizes are known, an epoch is resumed
     exactly, and every sample is named like ``shards/000.tar:0001.jpg``.
 
-    Not supported: compressed tar files, which ``gpupipe pack`` unpacks once; files that are cut or continue after their
-    end; sparse members. A sample with a link is a bad sample.
+    Not supported: compressed tar files; files that are cut or continue after their end; sparse members. A sample with a
+    link is a bad sample.
 
     Args:
         paths: The tar files: a path, a URL, a pattern such as ``"shards/*.tar"``, a name with braces such as

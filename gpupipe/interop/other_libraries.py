@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..formats.base import pack_command
 from ..formats.registry import format_of, formats, others_files
-from ..sources.compressed import plain_name
 from .classes import known_class
 
 _IMAGES = {"jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "tif", "tiff"}
@@ -24,11 +22,6 @@ def named_class(ds: Any) -> str | None:
     if isinstance(ds, (str, os.PathLike)):
         path = os.fspath(ds)
         found = format_of(path)
-        if found is not None and plain_name(path) != path:
-            return (
-                f"{path!r} is compressed, so its samples cannot be read one by one; pack them once: "
-                f"{pack_command(found, path)}"
-            )
         if found is None and (why := others_files(path)):
             return why
         is_list = path.lower().endswith((".csv", ".tsv", ".txt"))

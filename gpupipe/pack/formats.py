@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import tarfile
 from abc import ABC, abstractmethod
@@ -14,14 +13,11 @@ from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..codecs.tfrecord import example, framed
 from ..datasets.images import EncodedImages
 from ..formats.parquet import Parquet
-from ..formats.tfrecord import TFRecord
 from ..formats.webdataset import WebDataset
 from ..sources.extras import need
 from .columns import KEY, Column
-from .images import Raw
 
 _EXTENSIONS = {
     "JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp", "PPM": "ppm", "BMP": "bmp", "TIFF": "tif",
@@ -103,11 +99,6 @@ class ShardWriter(ABC):
     def overhead(columns: Sequence[Column]) -> int:
         """Return the approximate number of bytes that columns take in a sample in addition to their values."""
         return 8 * len(columns)
-
-    @classmethod
-    def as_read(cls, column: Column, value: Any) -> Any:
-        """Return what ``columns=`` reads for a value."""
-        return value
 
     def refuses(self, format: str) -> str:
         """Why images of a format cannot be written; empty if they can."""
@@ -205,65 +196,6 @@ class TarWriter(ShardWriter):
 
     def close(self) -> None:
         self._tar.close()
-
-
-class TFRecordWriter(ShardWriter):
-    """``tf.train.Example`` messages with the features of ImageNet's usual files."""
-
-    taken = frozenset({"image/encoded", "image/format", "image/class/label"})
-
-    def __init__(self, file: IO[bytes], *args: Any):
-        super().__init__(file, *args)
-        self._checksum = need("google_crc32c", "tfrecord", "records have checksums").value
-
-    def add(self, record: Record) -> None:
-        features: dict[str, Any] = {"image/filename": _encoded(record.name)}
-        if self._keys:
-            features[KEY] = record.key.encode()
-        features |= {"image/encoded": record.data, "image/format": record.format.lower().encode()}
-        if record.label is not None:
-            features["image/class/label"] = record.label
-            if self._classes:
-                features["image/class/text"] = _encoded(self._classes[record.label])
-        for column, value in zip(self._columns, record.values, strict=True):
-            if isinstance(value, str):
-                features[column.stored] = value.encode()
-            elif isinstance(value, np.ndarray):
-                features[column.stored] = value.ravel().tolist()
-            elif value is not None:
-                features[column.stored] = value
-        self._file.write(framed(example(features), self._checksum))
-
-    @classmethod
-    def _named(cls, columns: Sequence[Column], archive: bool) -> Iterator[Column]:
-        for column in super()._named(columns, archive):
-            notes = [column.note] if column.note else []
-            if column.kind == "bool" or (column.kind == "array" and column.dtype == "|b1"):
-                notes.append("as 0 and 1")
-            if column.kind == "float" or column.dtype == "<f8":
-                notes.append("rounded to float32")
-            elif column.kind == "array" and column.dtype[1] in "iu" and column.dtype != "<i8":
-                notes.append("as int64")
-            elif column.dtype == "<f2":
-                notes.append("as float32")
-            if column.shape and math.prod(column.shape) == 1:
-                notes.append("as a number")
-            elif len(column.shape) > 1:
-                notes.append("flattened")
-            yield replace(column, note=", ".join(notes))
-
-    @classmethod
-    def as_read(cls, column: Column, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            # Lists of TensorFlow hold only these two types.
-            flat = value.ravel().astype(np.float32 if value.dtype.kind == "f" else np.int64)
-            return flat if flat.size > 1 else flat[0].item()
-        if isinstance(value, float):
-            return float(np.float32(value))
-        return int(value) if isinstance(value, bool) else value
-
-    def close(self) -> None:
-        pass
 
 
 class ParquetWriter(ShardWriter):
@@ -383,8 +315,6 @@ class Format:
     writer: type[ShardWriter]
     pattern: str
     """Pattern of file names, with ``split``, ``number`` and ``count``."""
-    raw: Raw
-    """Format for plain pixels, which the usual readers decode."""
     overhead: int
     """Approximate number of bytes that a sample takes in addition to its image and its columns."""
     labels_file: bool
@@ -400,8 +330,7 @@ class Format:
 FORMATS = {
     it.name: it
     for it in (
-        Format("webdataset", TarWriter, "{split}-{number:06d}.tar", "PPM", 1800, True, WebDataset),
-        Format("tfrecord", TFRecordWriter, "{split}-{number:05d}-of-{count:05d}.tfrecord", "BMP", 200, True, TFRecord),
-        Format("parquet", ParquetWriter, "{split}-{number:05d}-of-{count:05d}.parquet", "PPM", 50, False, Parquet),
+        Format("webdataset", TarWriter, "{split}-{number:06d}.tar", 1800, True, WebDataset),
+        Format("parquet", ParquetWriter, "{split}-{number:05d}-of-{count:05d}.parquet", 50, False, Parquet),
     )
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -18,8 +17,8 @@ from ..transforms import Resize
 from ..transforms.transform import Images
 from .conversion import Kept
 
-Raw = Literal["PPM", "BMP"]
-"""Pillow's names of formats of plain pixels."""
+RAW = "PPM"
+"""Pillow's name of the format of plain pixels."""
 QUALITY = 90
 _ORIENTATION = 0x0112
 
@@ -33,7 +32,7 @@ class Reencoded:
         side: shorter side in pixels to which larger images are reduced, as torchvision's ``Resize(side)`` does with a
             PIL image; ``None`` reduces none. Smaller images are never enlarged.
         quality: JPEG quality, 1 to 100.
-        raw: format of plain pixels to write instead of JPEG.
+        raw: write plain pixels instead of JPEG.
         upright: turn images by their EXIF orientation.
 
     Raises:
@@ -42,7 +41,7 @@ class Reencoded:
 
     side: int | None
     quality: int = QUALITY
-    raw: Raw | None = None
+    raw: bool = False
     upright: bool = False
 
     def __post_init__(self) -> None:
@@ -50,17 +49,17 @@ class Reencoded:
             raise ConfigError(f"the side to resize to must be a positive number of pixels, not {self.side}")
         if not 1 <= self.quality <= 100:
             raise ConfigError(f"the quality of JPEG must be 1 to 100, not {self.quality}")
-        if self.side is None and self.raw is None:
+        if self.side is None and not self.raw:
             raise ConfigError("encoding images again without resizing them only loses quality; leave the quality out")
 
     @property
     def made(self) -> str:
         """Pillow's name of the format of the new bytes."""
-        return self.raw or "JPEG"
+        return RAW if self.raw else "JPEG"
 
     def __str__(self) -> str:
         what = "whole" if self.side is None else f"shorter side at most {self.side}"
-        how = f"pixels in {self.raw}" if self.raw else f"JPEG of quality {self.quality}"
+        how = f"pixels in {RAW}" if self.raw else f"JPEG of quality {self.quality}"
         return f"{what}, {how}{', upright' if self.upright else ''}"
 
     def __call__(self, data: bytes) -> bytes | Kept | Undecodable:
@@ -77,11 +76,11 @@ class Reencoded:
         turned = self.upright and orientation != 1
         if self.side is not None and min(image.size) > self.side:
             image = image.resize(_size(image, self.side), Image.Resampling.BILINEAR)
-        elif self.raw is None and not turned:
+        elif not self.raw and not turned:
             return Kept("small", f"its shorter side has {min(image.size)} pixels already")
         out = io.BytesIO()
-        if self.raw is not None:
-            image.save(out, self.raw)
+        if self.raw:
+            image.save(out, RAW)
             return out.getvalue()
         exif = Image.Exif()
         if not self.upright and orientation != 1:

@@ -1,54 +1,62 @@
-"""The journal of a run, a file in the destination: one JSON line for each finished file or shard."""
+"""The journal of a run, a file in the destination: one JSON line for each finished shard."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..errors import ConfigError, DatasetError
 
 NAME = "gpupipe-pack.jsonl"
 
 
-class Done(Protocol):
-    """Something that is done: a line of the journal."""
+@dataclass(frozen=True)
+class ShardDone:
+    """A shard that was written: a line of the journal."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+    """Checksum of the file."""
+    content: str
+    """Checksum of its samples, see :class:`Content`."""
+    read_bytes: int
+    """Bytes of its samples in the source."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Number of samples that were copied unchanged, by kind."""
+    changed_keys: int = 0
+    """Number of samples whose key is another one than in the source."""
+    left_out: list[tuple[int, str, str]] = field(default_factory=list)
+    """(index in the dataset, kind, reason) of samples that turned out to be bad."""
 
-    def line(self) -> dict[str, Any]:
-        """JSON values from which it can be restored."""
-        ...
 
-
-D = TypeVar("D", bound=Done)
-
-
-class Journal(Generic[D]):
+class Journal:
     """The journal of a destination folder, which is created if it does not exist.
 
     Args:
         folder: the destination.
         about: what is written and from which source, as JSON values; only a run with equal values can resume.
-        read: converts the values of a line to a :class:`Done`; raises :class:`TypeError` if they do not fit.
-        name: name of the file.
 
     Raises:
         ConfigError: the folder contains anything but the output of such a run, or another run is writing to it.
         DatasetError: the folder cannot be written to.
     """
 
-    def __init__(self, folder: str, about: Mapping[str, Any], read: Callable[..., D], name: str = NAME):
-        self._read = read
-        self.done: dict[str, D] = {}
-        """Finished parts, by name."""
+    def __init__(self, folder: str, about: Mapping[str, Any]):
+        self.done: dict[str, ShardDone] = {}
+        """Finished shards, by name."""
         try:
             os.makedirs(folder, exist_ok=True)
-            refuse_foreign(folder)
-            self._file = open(os.path.join(folder, name), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
+            there = os.listdir(folder)
+            if there and NAME not in there:
+                raise ConfigError(f"{folder} is not empty, and gpupipe overwrites nothing; give a new folder")
+            self._file = open(os.path.join(folder, NAME), "a+", encoding="ascii", errors="replace")  # noqa: SIM115
         except OSError as e:
             raise DatasetError(f"{folder}: {e.strerror}; give a folder that can be written to") from None
         try:
@@ -68,7 +76,7 @@ class Journal(Generic[D]):
         self._file.seek(0)
         lines = self._file.read().split("\n")
         if lines == [""]:
-            self._append(wanted)
+            self._append(json.dumps(wanted))
             return
         found = _parsed(lines[0])
         different = [key for key in wanted if found.get(key) != wanted[key]]
@@ -80,36 +88,22 @@ class Journal(Generic[D]):
             )
         for line in lines[1:]:
             values = _parsed(line)
-            if values:  # the last line may have been cut short by a kill
-                try:
-                    one = self._read(**values)
-                except TypeError:
-                    continue
+            with suppress(TypeError):  # the last line may have been cut short by a kill
+                # JSON turned tuples into lists.
+                left_out = [tuple(row) for row in values.pop("left_out", [])]
+                one = ShardDone(**values, left_out=left_out)
                 self.done[one.name] = one
         # End a line that a kill has cut, so that the next one stands alone.
         if lines[-1]:
             self._append()
 
-    def add(self, done: Iterable[D]) -> None:
-        rows = list(done)
-        self.done |= {one.name: one for one in rows}
-        self._append(*(one.line() for one in rows))
+    def add(self, done: ShardDone) -> None:
+        self.done[done.name] = done
+        self._append(json.dumps(asdict(done)))
 
-    def _append(self, *rows: Mapping[str, object]) -> None:
-        self._file.write(lines_of(rows) or "\n")
+    def _append(self, line: str = "") -> None:
+        self._file.write(line + "\n")
         self._file.flush()
-
-
-def lines_of(rows: Iterable[Mapping[str, object]]) -> str:
-    """Return rows as they are in a journal."""
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def refuse_foreign(folder: str) -> None:
-    """Raise :class:`ConfigError` if a folder contains anything but the output of packing, and :class:`OSError`."""
-    there = os.listdir(folder) if os.path.lexists(folder) else []
-    if there and not any(name.startswith("gpupipe-pack.") for name in there):
-        raise ConfigError(f"{folder} is not empty, and gpupipe overwrites nothing; give a new folder")
 
 
 def _parsed(line: str) -> dict[str, Any]:

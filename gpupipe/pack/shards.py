@@ -9,7 +9,7 @@ import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,12 +24,13 @@ from .columns import Carried, canonical
 from .conversion import Conversion, Kept
 from .formats import Format, Record, ShardWriter
 from .images import Reencoded
-from .journal import Journal
+from .journal import Journal, ShardDone
 from .processes import Tell, in_processes
 
 I64 = npt.NDArray[np.int64]
 
-PARTS = ".gpupipe-parts"
+_PARTS = ".gpupipe-parts"
+"""Name of the folder, in the destination, of shards that are being written."""
 _BYTES, _SAMPLES = 8_000_000, 512
 """At most so much is read and held at a time."""
 _ESTIMATED = 64
@@ -45,8 +46,6 @@ class Job:
     format: Format
     folder: str
     carried: Carried
-    unfinished: str = PARTS
-    """Name of the folder, in the destination, of shards that are being written."""
 
 
 @dataclass(frozen=True)
@@ -56,31 +55,6 @@ class ShardTask:
     name: str
     indices: I64
     """Indices of its samples in the dataset."""
-
-
-@dataclass(frozen=True)
-class ShardDone:
-    """A shard that was written: a line of the journal."""
-
-    name: str
-    samples: int
-    bytes: int
-    sha256: str
-    """Checksum of the file."""
-    content: str
-    """Checksum of its samples, see :class:`Content`."""
-    read_bytes: int
-    """Bytes of its samples in the source."""
-    kept: dict[str, int] = field(default_factory=dict)
-    """Number of samples that were copied unchanged, by kind."""
-    changed_keys: int = 0
-    """Number of samples whose key is another one than in the source."""
-    left_out: list[tuple[int, str, str]] = field(default_factory=list)
-    """(index in the dataset, kind, reason) of samples that turned out to be bad."""
-
-    def line(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
 
 
 class Content:
@@ -180,7 +154,7 @@ def _weights(job: Job, indices: I64) -> tuple[int, I64]:
 
 
 def pack_shards(
-    job: Job, tasks: Sequence[ShardTask], journal: Journal[ShardDone], *, processes: int, progress: Tell
+    job: Job, tasks: Sequence[ShardTask], journal: Journal, *, processes: int, progress: Tell
 ) -> tuple[list[ShardDone], int]:
     """Write all shards that are not in the journal: (one :class:`ShardDone` per task, in order; how many samples were
     written by this call).
@@ -195,10 +169,10 @@ def pack_shards(
     try:
         with closing(in_processes(partial(_write, job), left, processes, lambda n: progress(there + n))) as results:
             for done in results:
-                journal.add([done])
+                journal.add(done)
     finally:
         shutil.rmtree(
-            os.path.join(job.folder, job.unfinished), ignore_errors=True
+            os.path.join(job.folder, _PARTS), ignore_errors=True
         )  # including those of processes that were killed
     found = [journal.done[task.name] for task in tasks]
     return found, sum(journal.done[task.name].samples for task in left)
@@ -234,7 +208,7 @@ class _Hashed(io.RawIOBase):
 
 def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
     """Write one shard, under another name until it is complete."""
-    part = os.path.join(job.folder, job.unfinished, f"{task.name}.{os.getpid()}")
+    part = os.path.join(job.folder, _PARTS, f"{task.name}.{os.getpid()}")
     try:
         os.makedirs(os.path.dirname(part), exist_ok=True)
         with open(part, "wb", buffering=0) as raw:
@@ -286,9 +260,7 @@ def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[st
             changed += key != given
             writer.add(Record(index, dataset.describe(index).removeprefix(prefix), new, format, label, key, values))
             content.add(new, label)
-            stored = zip(carried.stored, values, strict=True)
-            read = (None if value is None else writer.as_read(column, value) for column, value in stored)
-            values_content.add_values((*((key,) if carried.keys else ()), *read))
+            values_content.add_values((*((key,) if carried.keys else ()), *values))
             count, read_bytes = count + 1, read_bytes + len(data)
         tell(len(some))
     writer.close()

@@ -17,8 +17,9 @@ from ..errors import DatasetError
 from ..sources.shards import Shards
 from ..sources.storage import LOCAL
 from .columns import KEY
+from .journal import ShardDone
 from .processes import Tell, in_processes
-from .shards import Content, Job, ShardDone, chunks, read
+from .shards import Content, Job, chunks, read
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,6 @@ class Paths:
     """Paths below the folder, or absolute paths outside of it."""
     absolute: bool = False
     """Whether some paths are absolute."""
-    given: str = ""
-    """What the script passed, as an argument of a command."""
 
     @property
     def key(self) -> tuple[str, str]:

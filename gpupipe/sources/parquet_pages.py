@@ -15,9 +15,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..codecs.unpack import Packed, unpack_whole
-from .compressed import InOrder
 from .thrift import ThriftReader
 
+WRITE_AGAIN = "write it again: pyarrow.parquet.write_table(pyarrow.parquet.read_table(OLD), NEW, compression='none')"
+"""Advice on a file whose values cannot be read one by one."""
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 _HEADER = 1 << 16
@@ -143,7 +144,7 @@ def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list
             raise ValueError(f"the page at byte {page.start} refers to a value that its dictionary does not have")
         values = [dictionary[i] for i in chosen.tolist()]
     else:
-        raise InOrder(f"its values have the encoding {encoding}")
+        raise ValueError(f"its values have the encoding {encoding}, in which none can be read alone; {WRITE_AGAIN}")
     if there is None:
         return list(values)
     following = iter(values)
@@ -170,9 +171,9 @@ class _Body:
             if self.size > _UNSUSPECTED + _RATIO * page.stored:
                 raise ValueError(f"the page at byte {page.start} claims {self.size} bytes in {page.stored} compressed")
             if self.size > _LARGEST:
-                raise InOrder(
+                raise ValueError(
                     f"its images are compressed with {codec} in pages of {self.size / 1e6:,.0f} MB, and at most "
-                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image"
+                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image; {WRITE_AGAIN}"
                 )
             file.seek(page.start + skip)
             stored = file.read(page.stored - skip)

@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import IO, Any, ClassVar
 
@@ -15,13 +16,13 @@ from ..errors import DatasetError
 from ..printable import printable
 from .base import Listing, Source
 from .columns import NoSuchColumn
-from .compressed import InOrder, codec_of
+from .compressed import compression_of
 from .files import Paths
 from .label_names import names_beside
 from .rows import Row, RowTable
 from .storage import LOCAL, Storage
 
-__all__ = ["CLAIMS", "InOrder", "RandomAccessError", "Row", "Shards", "claim", "codec_at"]
+__all__ = ["CLAIMS", "Row", "Shards", "claim"]
 
 _AHEAD = 4
 """Remote shards that are read at the same time."""
@@ -33,24 +34,8 @@ def claim(what: str, at: int, size: int, total: int) -> ValueError:
     return ValueError(f"{what} at byte {at} claims {size} bytes, and the file has {total}: it is truncated or damaged")
 
 
-def codec_at(storage: Storage, path: bytes) -> str:
-    """Return the codec of a shard that is compressed as a whole; empty if it is not."""
-    try:
-        with storage.open(path) as file:
-            return codec_of(file, path)
-    except (OSError, ValueError):
-        return ""
-
-
 CLAIMS = (MemoryError, OverflowError, RecursionError, NotImplementedError)
 """Errors that readers raise for impossible numbers and structures."""
-
-
-class RandomAccessError(DatasetError):
-    """Samples cannot be read one by one, and ``gpupipe pack`` must write them to other files first."""
-
-    source: Shards
-    """The source to be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,26 +56,12 @@ class Shards(Source):
     samples_differ: ClassVar[bool] = False
     """Whether each sample has fields of its own, instead of those of the shard."""
 
-    rewrites: ClassVar[bool] = False
-    """Whether the format itself may compress samples together, so that :meth:`rows` raises :class:`InOrder`."""
-
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         """Yield the samples of one shard, in order.
 
         Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
         """
-
-    def beside(self, path: bytes) -> bytes:
-        """Return the path of a file that may accompany a shard; empty if there is none."""
-        return b""
-
-    def rewrite(self, file: IO[bytes], out: IO[bytes]) -> None:
-        """Write a shard again, so that its samples are ranges of bytes; needed if :attr:`rewrites`.
-
-        Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
-        """
-        raise NotImplementedError
 
     def classes(self, file: IO[bytes]) -> tuple[str, ...]:
         """Return the names of the classes by number, if the shard has them. All shards must agree."""
@@ -241,15 +212,9 @@ class Shards(Source):
         why = e.strerror or str(e) if isinstance(e, OSError) else str(e)
         if isinstance(e, CLAIMS):
             why = f"it is damaged, or claims more than it has ({type(e).__name__}: {e})"
-        # Asked only now, because the beginning of a good file may look compressed.
-        codec = codec_at(self.storage, path) if isinstance(e, ValueError) else ""
-        if codec or isinstance(e, InOrder):
-            why = f"it is compressed with {codec}" if codec else why
-            error = RandomAccessError(
-                f"{self.owner}: the shard {printable(path)} cannot be used: {why}, so its samples cannot be read one "
-                "by one"
-            )
-            error.source = self
-            return error
         text = advised(e, why, "make or download it again, or leave it out")
+        if isinstance(e, ValueError):
+            # Asked only now, because the beginning of a good file may look compressed.
+            with suppress(OSError, ValueError), self.storage.open(path) as file:
+                text = compression_of(file) or text
         return DatasetError(f"{self.owner}: the shard {printable(path)} cannot be used: {text}")

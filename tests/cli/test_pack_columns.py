@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from command_line import error, gpupipe
-from format_cases import example, tfrecord
 from PIL import Image
 from support import write_photos
+from tfrecords import example, tfrecord
 
 from gpupipe import datasets
 from gpupipe.commands import pack_shards as command
@@ -26,7 +26,7 @@ from gpupipe.pack.formats import FORMATS, member_key
 from gpupipe.pack.journal import NAME
 
 N = 4
-OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "tfrecord": datasets.TFRecord, "parquet": datasets.Parquet}
+OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "parquet": datasets.Parquet}
 CAPTIONS = ["größe 猫 🐈", "", 'two\nlines, "quoted"', "d"]
 KEYS = ["a/0001", "b.c/0002", "0003", "z/0004"]
 
@@ -170,12 +170,10 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def expected(column: Column, value: Any, *, flat: bool) -> Any:
+def expected(column: Column, value: Any) -> Any:
     """What is read of a value of the source."""
     if value is not None and column.kind == "json":
         return json.dumps(plain(value), ensure_ascii=False)
-    if flat and isinstance(value, np.ndarray):  # one dimension, and a single number is no array
-        return value.ravel().tolist() if value.size > 1 else value.item()
     return plain(value)
 
 
@@ -202,9 +200,8 @@ def test_columns_come_back(
     before, after = values_of(source, [*names]), values_of(packed, [*names.values()])
     rows = list(zip(before, after, strict=True))
     assert len(rows) == N
-    flat = target == "tfrecord"
     for row, read in rows:
-        assert [*map(plain, read)] == [expected(*it, flat=flat) for it in zip(columns, row, strict=True)]
+        assert [*map(plain, read)] == [expected(*it) for it in zip(columns, row, strict=True)]
     whole = [name for k, name in enumerate(names.values()) if all(row[1][k] is not None for row in rows)]
     dataset = OPEN[target](tmp_path / "out", columns=[*whole, "__key__"])
     assert dataset.index_summary().bad == ()  # readers take all of them
@@ -219,8 +216,8 @@ def test_keys(target: str, images: list[bytes], tmp_path: Path) -> None:
     given, _ = write_tar(images, tmp_path)
     gpupipe("pack", given, tmp_path / "out", "--format", target)
     assert [row[0] for row in values_of(OPEN[target](tmp_path / "out"), ["__key__"])] == KEYS
-    gpupipe("pack", tmp_path / "out", tmp_path / "again", "--format", "tfrecord")
-    assert [row[0] for row in values_of(datasets.TFRecord(tmp_path / "again"), ["__key__"])] == KEYS
+    gpupipe("pack", tmp_path / "out", tmp_path / "again", "--format", "parquet")
+    assert [row[0] for row in values_of(datasets.Parquet(tmp_path / "again"), ["__key__"])] == KEYS
     for name in ("class 0/a.b.jpg", "class 0/a_b.jpg", "c/ü.jpg"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / name).write_bytes(images[0])

@@ -98,8 +98,8 @@ def test_shards_of_a_store_are_packed(s3: Store, images: list[bytes], tmp_path: 
         s3.objects[f"{BUCKET}/data/{path.name}"] = path.read_bytes()
     s3.objects[f"{BUCKET}/data/labels.txt"] = text_of([f"class {i}" for i in range(N)])
     url = f"s3://{BUCKET}/data/{{000..001}}.tar"
-    gpupipe("pack", url, tmp_path / "packed", "--format", "tfrecord", "--shards", 3, "--num-workers", 2)
-    packed = datasets.TFRecord(tmp_path / "packed")
+    gpupipe("pack", url, tmp_path / "packed", "--shards", 3, "--num-workers", 2)
+    packed = datasets.WebDataset(tmp_path / "packed")
     assert all_of(packed) == [(image, i) for i, image in enumerate(images)]
     assert packed.classes == [f"class {i}" for i in range(N)]
 

@@ -17,12 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from format_cases import (
-    example,
-    tfrecord,
-    write_hdf5,
-)
+from format_cases import write_hdf5
 from support import BATCH, EVAL, SEED, TRAIN, N
+from tfrecords import example, tfrecord
 from torch.utils.data import default_collate
 
 from gpupipe import DataLoader, Shard, datasets as ours, transforms as T

@@ -22,10 +22,10 @@ from command_line import gpupipe
 from format_cases import table
 from PIL import Image
 from support import pictures
+from tfrecords import masked_crc
 
 from gpupipe import GpupipeWarning
 from gpupipe.codecs.probe import KINDS, Probe
-from gpupipe.codecs.tfrecord import masked
 from gpupipe.codecs.unpack import Packed, open_unpacked
 from gpupipe.datasets import (
     HDF5,
@@ -271,7 +271,7 @@ HUGE = 1 << 62
 
 def tfrecord_head(folder: Path) -> bytes:
     length = struct.pack("<Q", HUGE)
-    return length + struct.pack("<I", masked(google_crc32c.value(length)))
+    return length + struct.pack("<I", masked_crc(length))
 
 
 def tar_head(kind: bytes, size: int = HUGE) -> bytes:

@@ -223,7 +223,7 @@ class TestLimits:
     ) -> None:
         monkeypatch.setattr(parquet_pages, "_LARGEST", LARGE)
         by_pyarrow(images, tmp_path / "old.parquet")
-        says = r"compressed with snappy in pages of \d+ MB, and at most 4 MB are .*; pack them once: gpupipe pack"
+        says = r"compressed with snappy in pages of \d+ MB, and at most 4 MB are .*; write it again: pyarrow"
         with pytest.raises(DatasetError, match=says):
             Parquet(tmp_path / "old.parquet")
 

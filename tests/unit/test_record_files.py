@@ -3,7 +3,6 @@ written by a few lines of the tests are read by DALI's own readers too."""
 
 from __future__ import annotations
 
-import gzip
 import shutil
 import stat
 import struct
@@ -16,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import example, message, tfrecord, write_tfrecord
+from format_cases import write_tfrecord
 from support import write_photos
+from tfrecords import example, message, tfrecord
 
 from gpupipe.datasets import ImageFolder, TFRecord, Zip
 from gpupipe.errors import DatasetError, MissingDependency
@@ -145,12 +145,6 @@ class TestTFRecord:
         data[len(tfrecord(*records[:2])) + 1] ^= 1
         path.write_bytes(data)
         with pytest.raises(DatasetError, match=r"damaged at byte \d+, in the length of record 2"):
-            TFRecord(path)
-
-    def test_gzip_is_refused_with_the_reason(self, images: list[bytes], tmp_path: Path) -> None:
-        path = self.write(tmp_path, example({"image": images[0], "label": 1}))
-        path.write_bytes(gzip.compress(path.read_bytes()))
-        with pytest.raises(DatasetError, match=r"compressed with gzip, so its samples cannot be read one by one; pack"):
             TFRecord(path)
 
     def test_another_file_is_refused(self, images: list[bytes], tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ class TestArrow:
 
     def test_compressed_columns_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
         path = self.write(table(images), tmp_path / "a.arrow", compression="lz4")
-        with pytest.raises(DatasetError, match=r"its columns are compressed, so .*; pack them once: gpupipe pack"):
+        with pytest.raises(DatasetError, match=r"its columns are compressed, so .*; write it again: pyarrow"):
             Arrow(path)
 
     @pytest.mark.parametrize("kind", ["binary", "large_binary"])

@@ -8,28 +8,26 @@ bytes or numbers (https://protobuf.dev/programming-guides/encoding).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-HEAD = struct.Struct("<QI")
-"""Header of a message: its length, and the checksum of the length."""
-FOOT = struct.Struct("<I")
-"""Footer of a message: its checksum."""
-
-Checksum = Callable[[bytes], int]
-"""A function that computes CRC-32C."""
+__all__ = ["example", "masked_crc", "message", "tfrecord"]
 
 
-def masked(crc: int) -> int:
-    """Convert a checksum to the form that records store."""
-    # Rotated by 15 bits, plus a constant: a plain CRC is of little use over data that contain CRCs.
+def masked_crc(data: bytes) -> int:
+    """Return a checksum as records store it."""
+    import google_crc32c
+
+    crc: int = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def framed(record: bytes, checksum: Checksum) -> bytes:
-    """Return one record of a file."""
-    length = struct.pack("<Q", len(record))
-    head, foot = HEAD.pack(len(record), masked(checksum(length))), FOOT.pack(masked(checksum(record)))
-    return head + record + foot
+def tfrecord(*records: bytes) -> bytes:
+    """Return a file of records."""
+    parts = []
+    for record in records:
+        length = struct.pack("<Q", len(record))
+        parts += [length, struct.pack("<I", masked_crc(length)), record, struct.pack("<I", masked_crc(record))]
+    return b"".join(parts)
 
 
 def varint(value: int) -> bytes:
