@@ -16,7 +16,12 @@ from ..codecs.limits import MAX_BYTES, Limits
 from ..sources.remote.options import Remote
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from typing_extensions import Unpack
+
+    from ..media import Layout
+    from .video.sampling import Padding, Sampling
 else:
 
     class Unpack:
@@ -26,7 +31,7 @@ else:
             return options
 
 
-__all__ = ["ImageOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
+__all__ = ["ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
 
 
 class ImageOptions(TypedDict, total=False):
@@ -51,6 +56,19 @@ class ShardOptions(TableOptions, total=False):
     remote: Remote | None
 
 
+class ClipOptions(TypedDict, total=False):
+    """Options of every dataset of clips."""
+
+    stride: int | None
+    fps: float | Fraction | None
+    clips: int
+    sampling: Sampling
+    padding: Padding
+    transform: Any
+    upright: bool
+    layout: Layout
+
+
 _DEFAULTS: dict[str, Any] = {
     "exif": None,
     "max_pixels": None,
@@ -59,6 +77,14 @@ _DEFAULTS: dict[str, Any] = {
     "columns": (),
     "return_dict": False,
     "remote": None,
+    "stride": None,
+    "fps": None,
+    "clips": 1,
+    "sampling": "random",
+    "padding": "repeat",
+    "transform": None,
+    "upright": False,
+    "layout": "CTHW",
 }
 _DOCUMENTED = """
 Args:
@@ -79,6 +105,18 @@ Args:
     return_dict: Return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the columns by
         name, instead of tuples.
     remote: How URLs are read; see :class:`~gpupipe.datasets.Remote`.
+    frames: Frames per clip (T).
+    stride: Distance between consecutive frames of a clip; 1 if neither this nor ``fps`` is given.
+    fps: Frames per second of the clips, regardless of the rate of the videos: the frames on screen at 0, 1 / fps,
+        2 / fps ... seconds of the clip.
+    clips: Clips per video. A sample is one clip, so there are ``clips`` times as many samples as videos.
+    sampling: ``random`` starts (for training); ``uniform``, evenly spread, a single clip in the center (for
+        evaluation); ``segments``, a random frame of each of T parts of the video; ``segment_middles``, their middle
+        frames.
+    padding: Treatment of videos that are too short for a clip: ``repeat`` the last frame, ``loop``, or ``skip`` the
+        video.
+    upright: Rotate frames as their file requests, like players do. torchvision and PyAV do not.
+    layout: Of a batch: ``CTHW`` for [B, C, T, H, W], which torchvision's video models take, or ``TCHW``.
 """
 """Documentation of shared arguments. A class that documents one itself keeps its own text."""
 _ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)\n", re.MULTILINE)

@@ -6,17 +6,16 @@ https://arrow.apache.org/docs/format/Columnar.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ..sources.extras import need, parse_json
-from ..sources.shards import Row, Shards
+from ..sources.extras import need
+from ..sources.parquet_pages import Where
+from ..sources.shards import Row
 from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
+from .tables import TableFiles, bytes_of
 
 _MAGIC = b"ARROW1\0\0"
 _DICTIONARY, _BATCH = 2, 3
@@ -24,72 +23,34 @@ _FILE, _STREAM = "pyarrow.feather.read_table(OLD)", "pyarrow.ipc.open_stream(OLD
 
 
 @dataclass(frozen=True, eq=False)
-class ArrowFiles(Shards):
-    """Rows of Arrow files.
-
-    Args:
-        image: the column of images, plain or in the struct ``{bytes, path}``.
-        label: the column of class numbers or names.
-    """
-
-    image: str
-    label: str | None
+class ArrowFiles(TableFiles):
+    """Rows of Arrow files."""
 
     owner = "Arrow"
 
-    def names(self, file: IO[bytes]) -> Iterable[str]:
-        names: list[str] = _reader(_mapped(file)).schema.names
-        return names
-
-    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        return class_names(_reader(_mapped(file)).schema.metadata, self.label)
+    def schema(self, file: IO[bytes]) -> Any:
+        return _reader(_mapped(file)).schema
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
-        return rows_of(_mapped(file), 0, self.image, self.label, self.columns)
+        buffer, number = _mapped(file), 0
 
+        def position(address: int, size: int) -> int:
+            at = address - buffer.address
+            # Memory outside of the file is where pyarrow unpacked a buffer.
+            if not 0 <= at <= at + size <= buffer.size:
+                raise _compressed(buffer)
+            return int(at)
 
-def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
-    """Return the class names of a Hugging Face ``ClassLabel``, by number, from the metadata of a table."""
-    try:
-        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
-        names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
-    except (KeyError, ValueError, TypeError):
-        return ()
-    return tuple(map(str, names)) if isinstance(names, list) else ()
-
-
-def rows_of(content: Any, start: int, image: str, label: str | None, columns: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the rows of an Arrow file or stream. ``content``, any buffer, begins at byte ``start`` of a file.
-
-    Raises :class:`ValueError` that says what is wrong.
-    """
-    pa = need("pyarrow", "parquet", "Arrow files are opened with pyarrow")
-    buffer, number = pa.py_buffer(content), 0
-
-    def position(address: int, size: int) -> int:
-        at = address - buffer.address
-        # Memory outside of the file is where pyarrow unpacked a buffer.
-        if not 0 <= at <= at + size <= buffer.size:
-            raise _compressed(buffer)
-        return start + int(at)
-
-    _refuse_compressed(buffer)
-    for batch in _batches(_reader(buffer)):
-        names = batch.schema.names
-        if image not in names:
-            raise ValueError(f"it has no column {image!r}; it has {', '.join(names)}; name one by image=")
-        labels = None
-        if label is not None and label in names:
-            labels = checked_labels(batch.column(label))
-        values = further_of(batch, columns)
-        starts, lengths, called = bytes_of(batch.column(image), position)
-        for i, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            name = ((called[i].as_py() if called is not None else None) or str(number)).encode()
-            if length < 0:
-                yield Row(name, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
-            else:
-                yield Row(name, at, length, None if labels is None else labels[i], values=values[i] if values else ())
-            number += 1
+        _refuse_compressed(buffer)
+        for batch in _batches(_reader(buffer)):
+            if self.image not in batch.schema.names:
+                has = ", ".join(batch.schema.names)
+                raise ValueError(f"it has no column {self.image!r}; it has {has}; name one by image=")
+            starts, lengths, paths = bytes_of(batch.column(self.image), position)
+            pairs = zip(starts.tolist(), lengths.tolist(), strict=True)
+            where = [Where(at, length) if length >= 0 else None for at, length in pairs]
+            yield from self.part(batch, None if paths is None else paths.to_pylist(), where, number)
+            number += len(where)
 
 
 def _mapped(file: IO[bytes]) -> Any:
@@ -166,128 +127,6 @@ def _batches(reader: Any) -> Iterator[Any]:
             yield from reader
     except (OSError, ValueError) as e:
         raise ValueError(f"it is truncated or damaged: {e}") from None
-
-
-def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Return the rows of further columns of a table: Python numbers and texts, and arrays for lists of numbers.
-
-    Returns an empty list if no columns are requested. Raises :class:`ValueError` if a column does not exist.
-    """
-    return list(zip(*(_values(_nested(table, name)) for name in columns), strict=True))
-
-
-def _nested(table: Any, name: str) -> Any:
-    """Return a column, or a field of a struct column: ``a.b``. Raises :class:`ValueError`."""
-    names = table.schema.names
-    head, *fields = [name] if name in names else name.split(".")
-    if head not in names:
-        raise ValueError(f"it has no column {name!r}; it has {', '.join(names)}; correct columns=")
-    column = table.column(head)
-    column.validate(full=True)  # ArrowInvalid is a ValueError
-    for field in fields:
-        pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
-        there = [it.name for it in column.type] if pa.types.is_struct(column.type) else []
-        if field not in there:
-            raise ValueError(f"its column {head!r} has no field {field!r}; it has {', '.join(there) or 'none'}")
-        column = need("pyarrow.compute", "parquet", "fields of structs are read with pyarrow").struct_field(
-            column, field
-        )
-    return column
-
-
-def _values(column: Any) -> list[Any]:
-    types = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow").types
-    kind = column.type
-    if types.is_fixed_size_list(kind) and types.is_fixed_size_list(kind.value_type):
-        return [_nested_array(it) for it in column]
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        of = kind.value_type
-        if types.is_integer(of) or types.is_floating(of) or types.is_boolean(of):
-            return [it.values.to_numpy(zero_copy_only=False) if it.is_valid else None for it in column]
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _nested_array(value: Any) -> Any:
-    """Return the array of fixed-size lists within one another, or lists if they hold anything but numbers."""
-    if not value.is_valid:
-        return None
-    values, shape = value.values, [len(value.values)]
-    while hasattr(values.type, "list_size"):
-        # flatten() would leave out the lists that are missing, and the shape would be wrong.
-        if values.null_count:
-            return value.as_py()
-        shape.append(values.type.list_size)
-        values = values.flatten()
-    if values.null_count or str(values.type) not in _NUMBERS:
-        return value.as_py()
-    return values.to_numpy(zero_copy_only=False).reshape(shape)
-
-
-_NUMBERS = {"bool", "halffloat", "float", "double", *(f"{u}int{bits}" for u in ("u", "") for bits in (8, 16, 32, 64))}
-
-
-def checked_labels(column: Any) -> list[Any]:
-    """Return class numbers or names of a column. Raises :class:`ValueError`."""
-    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
-    types = pa.types
-    if not (types.is_integer(column.type) or types.is_string(column.type) or types.is_large_string(column.type)):
-        raise ValueError(f"its labels are {column.type}; they must be integers or class names")
-    column.validate(full=True)  # ArrowInvalid is a ValueError
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def bytes_of(
-    column: Any, locate: Callable[[int, int], int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
-    """Locate the bytes of a column.
-
-    Returns (i64[N] from ``locate(address, bytes)``, i64[N] bytes or -1 for missing values, the column of paths next to
-    them). Raises :class:`ValueError` if it is not a column of bytes, or damaged.
-    """
-    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
-    if isinstance(column.type, pa.ExtensionType):
-        column = column.storage
-    paths = None
-    there = np.ones(len(column), np.bool_)
-    if pa.types.is_struct(column.type):
-        names = [field.name for field in column.type]
-        if "bytes" not in names:
-            raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that contains them")
-        there &= _valid(column)
-        if "path" in names:
-            path = column.field("path")
-            path.validate(full=True)
-            paths = path
-        column = column.field("bytes")
-    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-        dtype: np.dtype[Any] = np.dtype("<i4")
-    elif pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type):
-        dtype = np.dtype("<i8")
-    else:
-        raise ValueError(f"its images are {column.type}; they must be bytes, or a struct that contains them")
-    there &= _valid(column)
-    _, offsets, data = column.buffers()
-    n = len(column)
-    if not n or offsets is None:
-        return np.zeros(n, np.int64), np.full(n, -1), paths
-    if offsets.size < (column.offset + n + 1) * dtype.itemsize:
-        raise ValueError("it is damaged: a column is shorter than it says")
-    # Value i lies between offsets i and i + 1. A slice begins at column.offset.
-    ends = np.frombuffer(offsets, dtype)[column.offset : column.offset + n + 1].astype(np.int64)
-    size = 0 if data is None else data.size
-    lengths = np.diff(ends)
-    # Offsets that never decrease, from 0 on and up to the size: so every value lies within.
-    if (lengths < 0).any() or ends[0] < 0 or ends[-1] > size:
-        raise ValueError("it is damaged: a column's values lie outside of it")
-    base = 0 if not size else locate(data.address, data.size)
-    return base + ends[:-1], np.where(there, lengths, -1), paths
-
-
-def _valid(column: Any) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
 
 
 class Arrow(Sharded):

@@ -23,8 +23,8 @@ from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
-from .arrow import bytes_of, checked_labels, further_of
 from .base import Format, TableOptions, Unpack
+from .tables import bytes_of, checked_labels, further_of
 
 I64 = npt.NDArray[np.int64]
 

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
 from ..sources.extras import need
 from ..sources.parquet_pages import WRITE_AGAIN, Column, places
-from ..sources.shards import Row, Shards
-from .arrow import class_names, further_of
+from ..sources.shards import Row
 from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
+from .tables import TableFiles
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetFiles(Shards):
-    """Rows of Parquet files.
-
-    Args:
-        image: the column of images.
-        label: the column of class numbers or names.
-    """
-
-    image: str
-    label: str | None
+class ParquetFiles(TableFiles):
+    """Rows of Parquet files."""
 
     owner = "Parquet"
 
-    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        return class_names(self._open(file).schema_arrow.metadata, self.label)
-
-    def names(self, file: IO[bytes]) -> Iterable[str]:
-        names: list[str] = self._open(file).schema_arrow.names
-        return names
+    def schema(self, file: IO[bytes]) -> Any:
+        return self._open(file).schema_arrow
 
     def _open(self, file: IO[bytes]) -> Any:
         parquet = need("pyarrow.parquet", "parquet", "the columns of Parquet files are found with pyarrow")
@@ -76,32 +64,15 @@ class ParquetFiles(Shards):
                 _CODECS[chunk.compression],
                 about.max_definition_level,
             )
-            labels, names, values = self._others(table, group, extra, name)
-            for i, where in enumerate(places(file, column)):
-                called = names[i].encode() if names is not None and names[i] else b"%d" % number
-                label = None if labels is None else labels[i]
-                if where is None:
-                    yield Row(called, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
-                elif label is not None and not isinstance(label, (int, str)):
-                    yield Row(called, 0, 0, problem=f"its label is {label!r}, neither a number nor a name")
-                else:
-                    further = values[i] if values else ()
-                    yield Row(called, where.offset, where.length, label, packed=where.packed, values=further)
-                number += 1
-
-    def _others(
-        self, table: Any, group: int, columns: list[str], name: str
-    ) -> tuple[list[Any] | None, list[Any] | None, list[tuple[Any, ...]]]:
-        """Return (labels, names, further columns) of a row group."""
-        try:
-            read = table.read_row_group(group, columns=columns) if columns else None
-        except (OSError, ValueError) as e:
-            raise ValueError(f"it is damaged: {e}") from None
-        labels = None if read is None or self.label not in columns else read.column(self.label).to_pylist()
-        values = [] if read is None else further_of(read, self.columns)
-        if read is None or name not in columns:
-            return labels, None, values
-        return labels, [value and value.get("path") for value in read.column(self.image).to_pylist()], values
+            try:
+                read = table.read_row_group(group, columns=extra) if extra else None
+            except (OSError, ValueError) as e:
+                raise ValueError(f"it is damaged: {e}") from None
+            names = None
+            if read is not None and name in extra:
+                names = [value and value.get("path") for value in read.column(self.image).to_pylist()]
+            yield from self.part(read, names, places(file, column), number)
+            number += chunk.num_values
 
 
 class Parquet(Sharded):

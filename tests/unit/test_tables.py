@@ -118,6 +118,9 @@ class TestParquet:
             Parquet(tmp_path, image="photo")
         with pytest.raises(DatasetError, match="'label' has no bytes"):
             Parquet(tmp_path, image="label", label=None)
+        pq.write_table(table(images).append_column("w", pa.array([0.5] * len(images))), tmp_path / "w.parquet")
+        with pytest.raises(DatasetError, match="its labels are double; they must be integers or class names"):
+            Parquet(tmp_path / "w.parquet", label="w")
         (tmp_path / "b.parquet").write_bytes(images[0])
         with pytest.raises(DatasetError, match="it is not a complete Parquet file"):
             Parquet(tmp_path / "b.parquet")

@@ -14,7 +14,7 @@ from ...codecs.coding import VideoCoding
 from ...codecs.probe import OK
 from ...codecs.video.decode import VideoEntry, decode_clip, require_av
 from ...errors import BadSample
-from ...media import Clip, Layout
+from ...media import Clip
 from ...rng import uniforms
 from ...sources.base import Source
 from ...transforms.compose import as_compose
@@ -22,6 +22,7 @@ from ..dataset import Dataset
 from ..index.open_index import open_kind
 from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
+from ..options import ClipOptions, with_options
 from .sampling import Clips, choose, fits
 
 I64 = npt.NDArray[np.int64]
@@ -42,12 +43,23 @@ class VideoFiles(Dataset):
     """Sorted class names; empty if labels are plain numbers."""
     class_to_idx: dict[str, int]
 
-    def __init__(self, source: Source, transform: Any, clips: Clips, upright: bool, layout: Layout):
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        with_options(cls)
+
+    def __init__(self, source: Source, frames: int, options: ClipOptions):
         require_av()
-        self.medium = Clip(layout)
-        self.transform = as_compose(transform)
-        self.clips = clips
-        self.upright = bool(upright)
+        self.medium = Clip(options.get("layout", "CTHW"))
+        self.transform = as_compose(options.get("transform"))
+        self.clips = Clips(
+            frames,
+            options.get("stride"),
+            options.get("fps"),
+            options.get("clips", 1),
+            options.get("sampling", "random"),
+            options.get("padding", "repeat"),
+        )
+        self.upright = bool(options.get("upright", False))
         self._source = source
         self._prefix = source.prefix
         self._open(rebuild=False)

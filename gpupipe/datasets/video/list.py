@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from ...errors import DatasetError
-from ...media import Layout
 from ..list import listed
+from ..options import ClipOptions, Unpack
 from .files import VideoFiles
-from .sampling import Clips, Padding, Sampling
 
 
 class VideoList(VideoFiles):
     """Clips of listed videos. A missing file is a bad sample, not an error.
 
     Args:
-        videos: the paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and,
+        videos: The paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and,
             optionally, label. A header is recognized.
-        frames: frames per clip (T).
         labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``). Not with
             pairs.
-        stride, fps, clips, sampling, padding, transform, upright, layout: as for
-            :class:`~gpupipe.datasets.VideoFolder`.
-        root: base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
-        allow_outside: allow paths that lead out of ``root``. Without ``root``: paths in a list file that lead out of
+        root: Base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
+        allow_outside: Allow paths that lead out of ``root``. Without ``root``: paths in a list file that lead out of
             its folder by ``..``; absolute ones may, and so may all paths from Python.
 
     Raises:
@@ -48,16 +43,9 @@ class VideoList(VideoFiles):
         frames: int = 16,
         *,
         labels: Any = None,
-        stride: int | None = None,
-        fps: float | Fraction | None = None,
-        clips: int = 1,
-        sampling: Sampling = "random",
-        padding: Padding = "repeat",
-        transform: Any = None,
-        upright: bool = False,
-        layout: Layout = "CTHW",
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,
+        **options: Unpack[ClipOptions],
     ):
         paths: Any = videos
         if not isinstance(videos, (str, bytes, os.PathLike)):
@@ -67,8 +55,7 @@ class VideoList(VideoFiles):
             labels = found if labels is None else labels
         source = listed("VideoList", paths, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
-        how = Clips(frames, stride, fps, clips, sampling, padding)
-        super().__init__(source, transform, how, upright, layout)
+        super().__init__(source, frames, options)
 
     def __repr__(self) -> str:
         return f"VideoList({len(self):,} clips of {self.video_count:,} videos below {self.root!r})"
