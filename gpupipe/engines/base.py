@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ..reading.setup import Setup
 from ..transforms.ops import Call, Op, Views
 from ..types import Batch, Plan
+from .delivery import KeepAlive
 from .memory_uses import MemoryUse, Workload
 
 
@@ -46,6 +47,8 @@ class Engine(ABC):
 
     most: int | None = None
     """Maximum number of samples in a batch; ``None`` for any number."""
+    kept: KeepAlive | None = None
+    """Batches that the consumer's stream may still read; ``None`` on the CPU. To be ended before the engine closes."""
 
     @abstractmethod
     def run(self, plans: Iterator[Plan]) -> Run:

@@ -53,39 +53,49 @@ def target_to_device(target: Any, setup: Setup) -> Any:
 
 
 class KeepAlive:
-    """Keeps memory that torch did not allocate alive until the consumer's stream has finished with it.
+    """Keeps the memory of batches alive until the consumer's stream has finished with them.
 
     When the consumer drops the last reference to a batch, kernels that it has queued may still have to read it, and
     torch does not know memory of others. The owner is therefore kept until an event has passed that is recorded on the
     consumer's stream when it asks for the next batch.
+
+    A consumer that queues its work quickly, such as with a CUDA graph, would otherwise get hundreds of batches ahead of
+    its device. torch's own memory, which has no owner, would grow as well, because its allocator also waits for events.
+
+    Args:
+        most: maximum number of batches that the device is behind.
     """
 
-    def __init__(self, device: torch.device):
-        self._device = device
-        self._current: Any = None
+    def __init__(self, device: torch.device, most: int):
+        self._device, self._most = device, most
         self._stream: Any = None
-        """Current stream when the owner was taken."""
+        """Current stream when the last batch was taken; ``None`` if none was taken since :meth:`renew`."""
+        self._owner: Any = None
         self._waiting: deque[tuple[Any, list[Event]]] = deque()
 
     def take(self, owner: Any) -> None:
-        """Keep ``owner`` from now on."""
-        self._current, self._stream = owner, torch.cuda.current_stream(self._device)
+        """Keep ``owner`` of a batch from now on; ``None`` if torch owns its memory."""
+        self._owner, self._stream = owner, torch.cuda.current_stream(self._device)
 
     def renew(self) -> None:
         """Record events when the consumer asks for another batch: by now its work on the last one is queued on its
-        stream."""
-        if self._current is not None:
+        stream. Waits if the device is too far behind."""
+        if self._stream is not None:
             # A finalizer runs in any thread, whose current stream may differ from the consumer's.
             streams = {self._stream, torch.cuda.current_stream(self._device)}
-            self._waiting.append((self._current, [_event(stream) for stream in streams]))
-            self._current = self._stream = None
+            self._waiting.append((self._owner, [_event(stream) for stream in streams]))
+            self._owner = self._stream = None
         while self._waiting and all(event.query() for event in self._waiting[0][1]):
             self._waiting.popleft()
+        self._wait_for_all_but(self._most)
 
     def end(self) -> None:
         """Release everything after waiting for the consumer's stream."""
         self.renew()
-        while self._waiting:
+        self._wait_for_all_but(0)
+
+    def _wait_for_all_but(self, count: int) -> None:
+        while len(self._waiting) > count:
             for event in self._waiting[0][1]:
                 event.synchronize()  # while the owner is still held
             self._waiting.popleft()

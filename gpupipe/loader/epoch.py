@@ -132,7 +132,7 @@ class EpochIterator:
         self._session: Source | None = session
         self._length = length
         self._generation = session.generation
-        self._lease = Lease(session.device)
+        self._lease = Lease()
         self._plans: EpochPlan | None = None  # until the first next()
         self._cursor: Cursor
         self._stream: PlanStream
@@ -242,7 +242,7 @@ class EpochIterator:
         engine = self._lease.engine
         # The first engine stays and continues with the next epoch; further engines end with their iterators.
         if self._stream.is_ahead and engine is session.running.engine and session.ahead is None:
-            lease = Lease(session.device)
+            lease = Lease()
             session.running.hand_on(self._lease, lease)
             session.ahead = Ahead(lease, self._stream)
         self.end(stop=session.arguments.persistent_workers is False)

@@ -16,6 +16,7 @@ from ..codecs.page_cache import CACHE_BYTES
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
+from ..engines.delivery import KeepAlive
 from ..engines.following import with_targets
 from ..interop.reach import transforms_outside
 from ..interop.snapshot import Glance, Snapshot
@@ -252,7 +253,10 @@ class NativeSession(Session):
         if resolved.setup.cache is not None:
             resolved.setup.cache.hold()
         setup = replace(resolved.setup, device=str(self.device))
-        return with_targets(resolved.config.build(setup), setup)
+        engine = with_targets(resolved.config.build(setup), setup)
+        if self.device.type == "cuda":
+            engine.kept = KeepAlive(self.device, setup.prefetch_factor + 2)
+        return engine
 
     def grow(self, size: int) -> None:
         """Build further engines for batches of up to ``size`` samples, with some margin. Raises

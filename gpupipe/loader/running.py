@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ..engines.base import Engine, Run
-from ..engines.delivery import KeepAlive
 from ..errors import EngineError
 from ..reading.torch_threads import one_torch_thread
 from ..signal_handlers import deferred
@@ -27,27 +26,23 @@ _TIMES = count()
 class Lease:
     """An iterator's hold on an engine: empty before it begins, and after another iterator took its engine."""
 
-    def __init__(self, device: torch.device):
-        self._device = device
+    def __init__(self) -> None:
         self.engine: Engine | None = None
         self.run: Run | None = None
         self.interrupted = False
         """Whether its engine was ever taken away in the middle of an epoch."""
         self.used = next(_TIMES)
-        self._kept: KeepAlive | None = None
 
     def keep(self, batch: Batch) -> None:
         """Keep the memory that a batch refers to until the consumer's stream has passed."""
         self.used = next(_TIMES)
-        if batch.keep is not None:
-            if self._kept is None:
-                self._kept = KeepAlive(self._device)
-            self._kept.take(batch.keep)
+        if self.engine is not None and self.engine.kept is not None:
+            self.engine.kept.take(batch.keep)
 
     def renew(self) -> None:
         """Note that the consumer asks for another batch: its work on the last one is queued on its stream by now."""
-        if self._kept is not None:
-            self._kept.renew()
+        if self.engine is not None and self.engine.kept is not None:
+            self.engine.kept.renew()
 
     def stop(self) -> None:
         """End the run. The engine stays."""
@@ -57,16 +52,14 @@ class Lease:
 
     def take(self, other: Lease) -> None:
         """Take over the hold of another lease, which is empty afterwards."""
-        self.engine, self.run, self._kept = other.engine, other.run, other._kept
-        other.engine = other.run = other._kept = None
+        self.engine, self.run = other.engine, other.run
+        other.engine = other.run = None
         self.used = next(_TIMES)
 
     def let_go(self) -> Engine | None:
-        """End the run and return the engine once its memory is no longer read."""
+        """End the run and return the engine, which keeps the memory that the consumer's stream may still read."""
         self.stop()
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.end()
+        self.renew()
         engine, self.engine = self.engine, None
         return engine
 
@@ -132,7 +125,7 @@ class Running:
         assert engine is not None
         if stop or engine is not self.engines[0]:
             self.engines.remove(engine)
-            engine.close()
+            _close(engine)
 
     def hand_on(self, lease: Lease, to: Lease) -> None:
         """Pass an engine and its current work to another lease."""
@@ -151,7 +144,7 @@ class Running:
             lease.let_go()
         engines, self.engines = self.engines, []
         for engine in engines:
-            engine.close()
+            _close(engine)
 
     def finalize(self, owner: object, lease: Lease | None = None) -> weakref.finalize[..., Any]:
         """Release a lease, or close, when nothing refers to ``owner`` any more."""
@@ -194,6 +187,13 @@ class Running:
                 engine.forked()
             # With one reference that is never given back, neither this object nor its engines are destroyed here.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+def _close(engine: Engine) -> None:
+    """Close an engine once its memory is no longer read."""
+    if engine.kept is not None:
+        engine.kept.end()
+    engine.close()
 
 
 _ALL: weakref.WeakSet[Running] = weakref.WeakSet()
