@@ -16,6 +16,7 @@ from support import SEED
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
+from gpupipe.engines.dali.graph import HW_DECODER_LOAD
 from gpupipe.pipelines import imagenet
 
 ITERATIONS = 12 if DRY_RUN else 200
@@ -71,7 +72,7 @@ def test_with_default_settings_the_gpu_decodes(
     """What nvJPEG refuses, libjpeg-turbo decodes on the CPU without a word: the right pixels, slowly. Fails if that is
     what the defaults lead to: pixels equal to Pillow's, bit by bit, on nearly all images. Those of 4:4:4 tell nothing,
     because the JPEG engine has the same."""
-    who, found = by(photographs["4:2:0"], where, Dali().hw_decoder_load)
+    who, found = by(photographs["4:2:0"], where, HW_DECODER_LOAD)
     measured("decoded by: default settings", who=who, equal=found.equal, max=found.max, mean=found.mean)
     assert who == ("GPU" if where == "cuda" else "GPU or CPU")
 

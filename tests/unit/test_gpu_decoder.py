@@ -19,6 +19,7 @@ from gpupipe import transforms as T
 from gpupipe.datasets import Arrays, ImageFolder
 from gpupipe.engines import Dali
 from gpupipe.engines.dali import decoder
+from gpupipe.errors import ConfigError
 from gpupipe.reading.setup import Setup
 from gpupipe.testing.photos import photograph
 
@@ -180,6 +181,25 @@ def test_windows_and_upsampling_by_the_version_of_nvjpeg(
     assert (built.decoder.roi, built.decoder.jpeg_fancy_upsampling) == (windows, fancy)  # type: ignore[attr-defined]
     assert asked == ([fancy] if windows and "roi" not in options else [])
     assert ("needs nvJPEG 13.2, but this is 12.4" in caplog.text) is (options == {"roi": True})
+
+
+@pytest.mark.parametrize(("share", "given"), [("auto", 0.65), (1, 1.0), (np.float32(0.25), 0.25)])
+def test_the_share_of_the_jpeg_engines(share: Any, given: float, setup: Setup) -> None:
+    """``"auto"`` is DALI's own default."""
+    built = Dali(roi=False, hw_decoder_load=share).build(setup)
+    assert built.decoder.arguments(cuda=True)["hw_decoder_load"] == given  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("option", ["roi", "jpeg_fancy_upsampling", "hw_decoder_load", "video", "graph"])
+@pytest.mark.parametrize("value", ["full", None, 2, float("nan"), ["auto"], np.array(["auto", "auto"])], ids=repr)
+def test_other_values_of_options_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"Dali: {option} must be "):
+        Dali(**{option: value})
+
+
+def test_a_truth_value_is_no_share() -> None:
+    with pytest.raises(ConfigError, match='hw_decoder_load must be "auto" or a number from 0 to 1, not True'):
+        Dali(hw_decoder_load=True)
 
 
 def test_a_self_test_that_fails_means_whole_images(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ class Dali(Options, EngineConfig):
         roi: decode only the window of the first crop. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
             if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
             self-test in a process of its own passes, because some versions of the decoder crash on some GPUs.
-        hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1.
+        hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1. ``"auto"`` is 0.65, DALI's default.
         jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and Pillow do. ``"auto"`` is ``True``, for the same
             pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
             at edges of color.

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 ACCEPTS: frozenset[MediaForm] = frozenset({"paths", "encoded", "pixels", "frames"})
 
+HW_DECODER_LOAD = 0.65
+"""Share of JPEGs given to the GPU's hardware decoder by default, as in DALI."""
+
 MEDIA = "media"
 """Name of the input that carries paths, encoded bytes or pixels."""
 
@@ -38,7 +41,7 @@ class DecoderOptions:
     roi: bool = True
     """Decode only the window of a first crop, with the pixels of a full decode. Exception: in JPEGs with subsampled
     chroma, windows one pixel wide at the left edge differ by up to 16 levels."""
-    hw_decoder_load: float = 0.65
+    hw_decoder_load: float = HW_DECODER_LOAD
     jpeg_fancy_upsampling: bool = True
 
     def arguments(self, cuda: bool) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from numbers import Real
+from typing import Any, Literal, get_args
 
 from ...errors import ConfigError
 
@@ -15,18 +17,25 @@ class Options:
     """See :class:`~.config.Dali`."""
 
     roi: Literal["auto"] | bool = "auto"
-    hw_decoder_load: float = 0.65
+    hw_decoder_load: Literal["auto"] | float = "auto"
     jpeg_fancy_upsampling: Literal["auto"] | bool = "auto"
     video: Video = "auto"
     graph: Literal["auto", "whole"] = "auto"
 
     def __post_init__(self) -> None:
         for name in ("roi", "jpeg_fancy_upsampling"):
-            if getattr(self, name) not in ("auto", True, False):
-                raise ConfigError(f'Dali: {name} must be "auto", True or False, not {getattr(self, name)!r}')
-        if self.video not in get_args(Video):
+            value = getattr(self, name)
+            if not (isinstance(value, bool) or _is_one_of(value, ("auto",))):
+                raise ConfigError(f'Dali: {name} must be "auto", True or False, not {value!r}')
+        if not _is_one_of(self.video, get_args(Video)):
             raise ConfigError(f"Dali: video must be one of {', '.join(get_args(Video))}, not {self.video!r}")
-        if self.graph not in ("auto", "whole"):
+        if not _is_one_of(self.graph, ("auto", "whole")):
             raise ConfigError(f'Dali: graph must be "auto" or "whole", not {self.graph!r}')
-        if not 0 <= self.hw_decoder_load <= 1:
-            raise ConfigError(f"Dali: hw_decoder_load must be between 0 and 1, not {self.hw_decoder_load!r}")
+        load: Any = self.hw_decoder_load
+        is_share = isinstance(load, Real) and not isinstance(load, bool) and 0 <= float(load) <= 1
+        if not (is_share or _is_one_of(load, ("auto",))):
+            raise ConfigError(f'Dali: hw_decoder_load must be "auto" or a number from 0 to 1, not {load!r}')
+
+
+def _is_one_of(value: Any, words: Sequence[str]) -> bool:
+    return isinstance(value, str) and value in words

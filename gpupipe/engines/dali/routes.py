@@ -123,14 +123,16 @@ class _Graph(Route):
         self._setup, self._options, self._executor = setup, options, executor
 
     def build(self) -> Engine:
-        from .graph import DecoderOptions
+        from .graph import HW_DECODER_LOAD, DecoderOptions
 
         with deferred(), uncollected():  # an import of DALI that a signal interrupted cannot be repeated
             from .engine import DaliEngine
 
-        # "auto" means True.
-        options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
-        decodes = DecoderOptions(self._roi(fancy), options.hw_decoder_load, fancy)
+        options = self._options
+        # "auto" means True, and DALI's own share.
+        fancy = options.jpeg_fancy_upsampling is not False
+        load = HW_DECODER_LOAD if options.hw_decoder_load == "auto" else float(options.hw_decoder_load)
+        decodes = DecoderOptions(self._roi(fancy), load, fancy)
         return DaliEngine(self._setup, decodes, self._executor, nvdec=options.video == "nvdec")
 
     def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
