@@ -71,7 +71,6 @@ bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/transforms_table.py --write
 	$(BIN)/python benchmarks/training_equal.py
 	$(BIN)/python benchmarks/video_clips.py
-	$(BIN)/python benchmarks/clip_shortcuts.py
 	$(BIN)/python benchmarks/fuzz_videos.py
 	$(BIN)/python benchmarks/faults.py
 	$(BIN)/python benchmarks/strict.py

@@ -4,7 +4,6 @@ Prediction: on the CPU gpupipe's DALI engine, which leaves out pictures that not
 analysis, decodes clips of one video in one pass, and crops, resizes and normalizes in the decoding thread, has 1.5
 times the clips per second of the best other loader on random clips, and 2.4 times on clips one after another. The
 reference engine, which decodes the same way and leaves the rest to Pillow and torch, about as many as the others.
-``clip_shortcuts.py`` takes the shortcuts apart.
 
 Seen, three rounds on a machine with four times as much to do as it has cores: 1.8 times PyAV by CPU time on both; by
 wall clock 1.8 and 0.9. On such a machine the wall clock measures who is given the cores. On another one, as busy, both

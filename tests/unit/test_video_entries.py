@@ -15,13 +15,10 @@ pytest.importorskip("av")
 from odd_videos import HIGH, LOW, Coded, annex_b, coded, joined, two_descriptions, units_of, write
 from videos import decoded, make_video
 
-from gpupipe.codecs.video.decode import ClipRequest, Shortcuts, decode_clip, decode_clips
+from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.codecs.video.nal import exp_golomb, stored_sets
 from gpupipe.codecs.video.parameter_sets import ParameterSets
-from gpupipe.codecs.video.types import VideoEntry
 from gpupipe.datasets import VideoList
-
-WAYS = {"all": Shortcuts(), "none": Shortcuts(False, False, False, False, False)}
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +37,12 @@ def high(folder: Path) -> Coded:
 
 
 def entries_of(path: Path, count: int) -> list[int]:
-    """The frames that the index would begin with, after every frame was compared: alone, with others in one clip, and
-    in clips that are decoded together."""
+    """The frames that the index would begin with, after every frame was compared: alone, and with others in a clip."""
     entry, want = VideoList([path]).entry(0), np.stack(decoded(path)[1])
     assert len(want) == count and entry.exact
-    clips = [[k] for k in range(count)] + [list(pair) for pair in combinations(range(0, count, 4), 2)]
-    for way, shortcuts in WAYS.items():
-        for frames in clips:
-            found = decode_clip(entry, frames, shortcuts=shortcuts)
-            assert (found == want[frames]).all(), (path.name, way, frames)
-    _together(entry, want)
+    for frames in [[k] for k in range(count)] + [list(pair) for pair in combinations(range(0, count, 4), 2)]:
+        assert (decode_clip(entry, frames) == want[frames]).all(), (path.name, frames)
     return [int(k) for k in entry.keys[:, 0]]
-
-
-def _together(entry: VideoEntry, want: Any) -> None:
-    made = np.zeros((len(want), 1, *want.shape[1:]), np.uint8)
-    requests = [ClipRequest(np.array([k]), made[k].__setitem__) for k in range(len(want))]
-    assert decode_clips(entry, requests) == [None] * len(want)
-    assert (made[:, 0] == want).all()
 
 
 # ---------------------------------------------------------------------- parameter sets

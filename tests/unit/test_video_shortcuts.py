@@ -1,10 +1,10 @@
-"""Shortcuts in decoding clips: none changes a pixel, whether it is on or off, and each spares what it is for."""
+"""Shortcuts in decoding clips: none changes a pixel, and each spares what it is for."""
 
 from __future__ import annotations
 
 import os
 import threading
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,13 @@ import pytest
 
 pytest.importorskip("av")
 
-from videos import COPIES, KINDS, OPEN, U8, X265, decoded, make_video
+from videos import OPEN, U8, X265, decoded, make_video
 
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import bitstream, container as container_module, decode as decode_module, passes, pixels
-from gpupipe.codecs.video.decode import ClipRequest, Shortcuts, decode_clip, decode_clips
+from gpupipe.codecs.video.decode import decode_clip
 from gpupipe.codecs.video.types import VideoEntry
 from gpupipe.datasets import VideoList
-
-NAMES = [f.name for f in fields(Shortcuts)]
-NONE = Shortcuts(**dict.fromkeys(NAMES, False))
-WAYS = {
-    "all": Shortcuts(),
-    "none": NONE,
-    **{f"only {name}": replace(NONE, **{name: True}) for name in NAMES},
-    **{f"all but {name}": replace(Shortcuts(), **{name: False}) for name in NAMES},
-}
 
 
 def entry_of(videos: dict[str, Path], name: str) -> VideoEntry:
@@ -38,46 +29,13 @@ def entry_of(videos: dict[str, Path], name: str) -> VideoEntry:
     return VideoList([videos[name]]).entry(0)
 
 
-def clips_of(count: int) -> list[list[int]]:
-    """Frame numbers: single ones, neighbors, strides, repeated ones, far ones, all."""
-    last = count - 1
-    found = [[last], [0, last], list(range(0, count, 4)), [last // 2] * 2 + [last // 3], list(range(count))[::-1]]
-    return [*found, list(range(last // 3, last // 2 + 1, 2))]
-
-
-def all_equal(entry: VideoEntry, want: U8, how: Shortcuts, alone: slice) -> None:
-    """Some clips by themselves, and all in one pass."""
-    for frames in clips_of(len(want))[alone]:
-        assert (decode_clip(entry, frames, shortcuts=how) == want[frames]).all(), frames
-    # All of them in one pass: each place of each clip once.
-    made = [np.zeros((len(frames), entry.height, entry.width, 3), np.uint8) for frames in clips_of(len(want))]
-    requests = [
-        ClipRequest(np.array(frames), out.__setitem__) for frames, out in zip(clips_of(len(want)), made, strict=True)
-    ]
-    assert decode_clips(entry, requests, shortcuts=how) == [None] * len(requests)
-    for frames, out in zip(clips_of(len(want)), made, strict=True):
-        assert (out == want[frames]).all(), frames
-
-
-@pytest.mark.part("name", of=4)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*KINDS, *COPIES])
-def test_every_kind_with_each_shortcut_on_and_off(videos: dict[str, Path], name: str) -> None:
-    """And with each clip if all are on or off; else clips take turns: every pair of kind, way and clip is there."""
-    entry, want = entry_of(videos, name), np.stack(decoded(videos[name])[1])
-    first = [*KINDS, *COPIES].index(name)
-    for i, (way, how) in enumerate(WAYS.items()):
-        turn = (first + i) % 6
-        all_equal(entry, want, how, slice(None) if way in ("all", "none") else slice(turn, turn + 1))
-
-
-@pytest.mark.slow
-def test_real_videos_with_each_shortcut_on_and_off(shared_data: Path) -> None:
+def test_real_videos(shared_data: Path) -> None:
     for path in sorted((shared_data / "videos").glob("*/*"))[::7]:
         entry, want = VideoList([path]).entry(0), np.stack(decoded(path)[1])
-        for way, how in WAYS.items():
-            for frames in clips_of(len(want))[:4] if way == "all" else [[len(want) // 4, len(want) // 4 + 9]]:
-                assert (decode_clip(entry, frames, shortcuts=how) == want[frames]).all(), (path, way, frames)
+        last = len(want) - 1
+        for frames in ([last], [0, last], list(range(0, len(want), 4)), [last // 2] * 2 + [last // 3]):
+            assert (decode_clip(entry, frames) == want[frames]).all(), (path, frames)
 
 
 def unmarked(path: Path) -> dict[int | None, U8]:
@@ -130,7 +88,7 @@ class TestUnreferenced:
     ) -> None:
         entry = entry_of(videos, name)
         last = [len(entry.pts) - 1]
-        decode_clip(entry, last, shortcuts=replace(Shortcuts(), unreferenced=False))
+        decode_clip(replace(entry, skips=False), last)
         every, counts.fed = counts.fed, 0
         decode_clip(entry, last)
         assert counts.opened == 2  # none was decoded again
@@ -227,7 +185,7 @@ class TestUnanalyzed:
     ) -> None:
         entry = entry_of(videos, name)
         decode_clip(entry, [3])
-        decode_clip(entry, [3], shortcuts=replace(Shortcuts(), unanalyzed=False))
+        decode_clip(replace(entry, sure=False), [3])
         assert counts.known == [known, ""]
 
     def test_no_picture_is_decoded_to_open_a_file(
@@ -252,14 +210,7 @@ class TestUnanalyzed:
             decode_clip(entry, [30])
 
 
-class TestDrained:
-    def test_nothing_is_fed_beyond_the_last_frame(self, videos: dict[str, Path], counts: Counts) -> None:
-        entry = entry_of(videos, "bframes.mkv")
-        decode_clip(entry, [4], shortcuts=replace(NONE, drained=True))
-        drained, counts.fed = counts.fed, 0
-        decode_clip(entry, [4], shortcuts=NONE)
-        assert drained < counts.fed
-
+class TestSeveralGroups:
     @pytest.mark.parametrize("name", ["bframes.mp4", "open.mkv", "hevc.mkv", "vp9.webm", "av1.mkv"])
     def test_one_file_is_gone_through_again_and_again(self, videos: dict[str, Path], counts: Counts, name: str) -> None:
         """Every group of pictures by itself, after the decoder was drained."""
@@ -319,10 +270,10 @@ class TestDamaged:
     """Stretches that are damaged are named and not delivered; the others are as they were."""
 
     @pytest.mark.part(of=4)
-    @pytest.mark.parametrize("name", ["bframes.mp4", "open.mkv", "hevc.mkv", "vp9.webm", "ffv1.mkv", "mpeg4.mp4"])
-    @pytest.mark.parametrize("way", ["all", "none", "all but unreferenced", "all but drained"])
+    @pytest.mark.parametrize("name", ["bframes.mp4", "open.mkv", "hevc.mkv", "vp9.webm", "mpeg4.mp4"])
+    @pytest.mark.parametrize("skips", [True, False])
     def test_of_a_file_that_broke_after_it_was_indexed(
-        self, videos: dict[str, Path], tmp_path: Path, name: str, way: str
+        self, videos: dict[str, Path], tmp_path: Path, name: str, skips: bool
     ) -> None:
         entry, want = entry_of(videos, name), np.stack(decoded(videos[name])[1])
         content = bytearray(videos[name].read_bytes())
@@ -332,26 +283,20 @@ class TestDamaged:
         content[middle] = np.random.default_rng(3).bytes(middle.stop - middle.start)
         path = tmp_path / name
         path.write_bytes(content)
-        broken, loop = replace(entry, path=str(path)), unmarked(path)
+        broken, loop = replace(entry, path=str(path), skips=entry.skips and skips), unmarked(path)
         refused = []
         for k in range(len(want)):
             try:
-                (got,) = decode_clip(broken, [k], shortcuts=WAYS[way])
+                (got,) = decode_clip(broken, [k])
             except Undecodable:
                 refused.append(k)
             else:  # what no decoder says anything of cannot be known
                 assert (got == want[k]).all() or (got == loop[int(entry.pts[k])]).all(), k
         assert refused and min(refused) >= start - 4 and max(refused) < end + 4
-        # In one pass with good ones: those come, and the bad one is named.
-        good = [0, len(want) - 1]
-        out = np.zeros((2, entry.height, entry.width, 3), np.uint8)
-        requests = [
-            ClipRequest(np.array(good), out.__setitem__),
-            ClipRequest(np.array(refused), lambda t, pixels: None),
-        ]
-        first, second = decode_clips(broken, requests, shortcuts=WAYS[way])
-        assert first is None and (out == want[good]).all()
-        assert second is not None and second.kind == "undecodable" and second.reason
+        good = [0, len(want) - 1]  # in one pass
+        assert (decode_clip(broken, good) == want[good]).all()
+        with pytest.raises(Undecodable):
+            decode_clip(broken, [*good, refused[0]])
 
     def test_what_the_decoder_marks_is_named(self, videos: dict[str, Path], tmp_path: Path) -> None:
         """A transport stream has no end that it could lack; its last picture is made up for the missing part."""
@@ -388,8 +333,8 @@ class TestDamaged:
         real = container_module.opened
         monkeypatch.setattr(decode_module, "opened", lambda *a, **k: asked.append(k["strict"]) or real(*a, **k))
         entry = entry_of(videos, name)
-        for how in (Shortcuts(), replace(Shortcuts(), unreferenced=False)):
-            decode_clip(entry, [3], shortcuts=how)
+        for skips in (entry.skips, False):
+            decode_clip(replace(entry, skips=skips), [3])
         assert ["h264" in s for s in asked] == [strict, False]
 
     @pytest.mark.parametrize("codec", ["libx264", "mpeg4"])

@@ -1,26 +1,22 @@
 """Find out from the bytes of a packet whether decoding can begin with it, how many frames it shows, and whether any
 other frame refers to it. Standard library only.
 
-The flags of a container cannot be trusted. Some programs mark a picture as a key frame although later frames refer to
-pictures before it, and bytes of a container can be damaged. Decoding from such a packet gives frames with the right
-times and wrong pixels, which nobody would notice.
+The key frame flags of H.264 and HEVC cannot be trusted. Some programs mark a picture as a key frame although later
+frames refer to pictures before it. Decoding from such a packet gives frames with the right times and wrong pixels,
+which nobody would notice.
 
-Sources: ITU-T H.264 (7.4.1, D.2.8), ITU-T H.265 (7.3.1.2, 7.3.2.2, 7.4.2.2), ISO/IEC 14496-2 (6.3.5), RFC 6386 (9.1),
-the VP9 bitstream specification (6.2, B), the AV1 bitstream specification (5.3, 5.9.2), RFC 9043 (3.8.1, 4.2).
+Sources: ITU-T H.264 (7.4.1, D.2.8), ITU-T H.265 (7.3.1.2, 7.3.2.2, 7.4.2.2), RFC 6386 (9.1), the VP9 bitstream
+specification (6.2, B).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 
 from .nal import exp_golomb, length_size, messages, stored_sets, units
 
 ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4", "ffv1", "png"})
 """Codecs, by FFmpeg's names, whose every shown packet is one frame. For others, only decoding shows it."""
-
-CHECKED = frozenset({"ffv1"})
-"""Codecs whose packets have checksums that their decoders ignore; see :func:`is_intact`."""
 
 _HARMLESS_SEI = {"h264": frozenset({1, 4, 5}), "hevc": frozenset({1, 4, 5, 132})}
 """Supplemental messages that do not concern other pictures: times, user data, the checksum of this picture."""
@@ -31,7 +27,7 @@ def is_entry(codec: str, extradata: bytes, packet: bytes) -> bool:
     it.
 
     Args:
-        codec: FFmpeg's name. For unknown codecs the container's flag is taken; see :func:`is_known`.
+        codec: FFmpeg's name. For all but H.264 and HEVC the container's flag is taken; see :func:`is_known`.
         extradata: extradata of the stream, which says how H.264 and HEVC are divided into units.
         packet: a packet that the container marks as a key frame.
     """
@@ -51,12 +47,6 @@ def frames_shown(codec: str, packet: bytes) -> int:
     if codec == "vp8":
         return packet[0] >> 4 & 1
     return sum(_vp9_shown(frame) for frame in _vp9_frames(packet))
-
-
-def is_intact(codec: str, extradata: bytes, packet: bytes) -> bool:
-    """Return whether the checksums of a packet are right, if its codec is in :data:`CHECKED`: FFV1, whose decoder
-    silently fills a damaged slice from the picture before."""
-    return codec not in CHECKED or len(extradata) < 4 or _ffv1_intact(packet)  # before version 3 there are neither
 
 
 def unreferenced(codec: str, extradata: bytes) -> Callable[[bytes], bool] | None:
@@ -172,33 +162,7 @@ def _sub_layers(unit: bytes) -> int:
     return (unit[2] >> 1 & 7) + 1 if len(unit) > 2 else 7
 
 
-# ---- others
-
-
-def _mpeg4_entry(extradata: bytes, packet: bytes) -> bool:
-    # The start code of a VOP; the two bits after it are its type.
-    at = packet.find(b"\0\0\1\xb6")
-    return 0 <= at < len(packet) - 4 and packet[at + 4] >> 6 == 0  # an intra-coded VOP
-
-
-def _mpeg2_entry(extradata: bytes, packet: bytes) -> bool:
-    # The start code of a picture. After ten bits of temporal reference, type 1 means intra-coded.
-    at = packet.find(b"\0\0\1\0")
-    return 0 <= at < len(packet) - 5 and packet[at + 5] >> 3 & 7 == 1
-
-
-def _vp8_entry(extradata: bytes, packet: bytes) -> bool:
-    # Bit 0 is clear in key frames, where a start code follows the frame tag of three bytes.
-    return not packet[0] & 1 and packet[3:6] == b"\x9d\x01\x2a"
-
-
-def _vp9_entry(extradata: bytes, packet: bytes) -> bool:
-    frame = next(_vp9_frames(packet))
-    bit = _vp9_header(frame)
-    bits = int.from_bytes(frame[:5].ljust(5, b"\0"), "big")
-    # marker (2 bits), profile, show_existing_frame, frame_type, show_frame, error_resilient_mode, sync code (24)
-    again, refers, sync = bits >> (39 - bit) & 1, bits >> (38 - bit) & 1, bits >> (12 - bit) & 0xFFFFFF
-    return bits >> 38 == 2 and not again and not refers and sync == 0x498342
+# ---- VP8 and VP9
 
 
 def _vp9_frames(packet: bytes) -> Iterator[bytes]:
@@ -233,91 +197,7 @@ def _vp9_shown(frame: bytes) -> bool:
     return bool(int.from_bytes(frame[:2].ljust(2, b"\0"), "big") >> (15 - bit - 2) & 1)
 
 
-def _av1_entry(extradata: bytes, packet: bytes) -> bool:
-    """A sequence header, and then a key frame that is shown."""
-    at, sequence = 0, False
-    while at < len(packet):
-        # Header of an OBU: a zero bit, type (4 bits), extension flag, size flag and a reserved bit.
-        kind, extended, sized = packet[at] >> 3 & 15, packet[at] >> 2 & 1, packet[at] >> 1 & 1
-        at += 1 + extended
-        length, shift = len(packet) - at, 0
-        if sized:
-            length = 0
-            # leb128: seven bits per byte, the lowest first, and at most eight bytes
-            while at < len(packet) and shift < 56:
-                length |= (packet[at] & 127) << shift
-                shift, at = shift + 7, at + 1
-                if not packet[at - 1] & 128:
-                    break
-        # Type 1 is a sequence header, which has its profile (3 bits) and still_picture first.
-        if kind == 1 and at < len(packet):
-            sequence = True
-            if packet[at] >> 3 & 1:  # reduced_still_picture_header
-                return True
-        # Types 3 and 6 are frame headers; type 0 of a frame is a key frame.
-        if kind in (3, 6) and at < len(packet):
-            existing, frame, shown = packet[at] >> 7, packet[at] >> 5 & 3, packet[at] >> 4 & 1
-            return sequence and not existing and not frame and bool(shown)
-        at += length
-    return False
-
-
-def _mjpeg_entry(extradata: bytes, packet: bytes) -> bool:
-    """A picture with its own tables; others use those of a picture before."""
-    at, seen = 2, set()
-    while at + 4 <= len(packet) and packet[at] == 0xFF:
-        kind, length = packet[at + 1], int.from_bytes(packet[at + 2 : at + 4], "big")
-        if kind == 0xFF:  # filling
-            at += 1
-            continue
-        if kind == 0xDA:
-            break
-        if kind == 0xE0 and packet[at + 4 : at + 8] == b"AVI1":  # which has the tables of the standard
-            seen.add(0xC4)
-        seen.add(kind)
-        at += 2 + length
-    # Quantization (0xDB) and Huffman tables (0xC4) of its own.
-    return packet[:2] == b"\xff\xd8" and seen >= {0xDB, 0xC4}
-
-
-def _ffv1_entry(extradata: bytes, packet: bytes) -> bool:
-    """The first symbol of the range coder, from its initial state of 128."""
-    # The coder begins with the range 0xFF00. Its upper half, by the state, stands for a one: a key frame.
-    return int.from_bytes(packet[:2], "big") >= 0xFF00 - (0xFF00 * 128 >> 8) and is_intact("ffv1", extradata, packet)
-
-
-_REVERSED = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
-
-
-def _ffv1_intact(packet: bytes) -> bool:
-    """Slices follow one another, each with its size at the end, and with a state and a checksum if protected."""
-    # With error detection, a slice ends with its size (3 bytes), a state (1) and a checksum (4), else with its size.
-    for footer in (8, 3):
-        end, parts = len(packet), []
-        while end >= footer:
-            size = int.from_bytes(packet[end - footer : end - footer + 3], "big")
-            parts.append((end - footer - size, end))
-            end -= footer + size
-        if end == 0:
-            # The CRC of data that end with their CRC is zero.
-            return footer == 3 or all(_crc32(packet[a:b]) == 0 for a, b in parts)
-    return False
-
-
-def _crc32(data: bytes) -> int:
-    """The CRC with the most significant bit first and nothing inverted: zlib's of mirrored bytes, itself mirrored."""
-    return zlib.crc32(data.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-
-
 _ENTRIES: dict[str, Callable[[bytes, bytes], bool]] = {
     "h264": _h264_entry,
     "hevc": _hevc_entry,
-    "mpeg4": _mpeg4_entry,
-    "mpeg1video": _mpeg2_entry,
-    "mpeg2video": _mpeg2_entry,
-    "vp8": _vp8_entry,
-    "vp9": _vp9_entry,
-    "av1": _av1_entry,
-    "mjpeg": _mjpeg_entry,
-    "ffv1": _ffv1_entry,
 }

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files import Undecodable
-from .bitstream import CHECKED, is_entry, is_intact, unreferenced
+from .bitstream import is_entry, unreferenced
 from .container import codec_of, not_its_fault
 from .pixels import rgb
-from .types import Shortcuts, VideoEntry
+from .types import VideoEntry
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -57,26 +57,25 @@ class _State:
 class Pass:
     """Decodes frames of one open file in one or several runs.
 
+    Args:
+        skips: leave out pictures that no other picture refers to and that are not requested.
+
     Attributes:
         came: numbers of the good frames that were passed to ``put``.
         refused: by number, what is wrong with the frames that were decoded and must not be delivered.
         error: the exception that ended the last run too early, if any.
     """
 
-    def __init__(
-        self, entry: VideoEntry, container: Any, stream: Any, shortcuts: Shortcuts, put: Callable[[int, U8], None]
-    ):
+    def __init__(self, entry: VideoEntry, container: Any, stream: Any, put: Callable[[int, U8], None], *, skips: bool):
         self.came: set[int] = set()
         self.refused: dict[int, Undecodable] = {}
         self.error: Exception | None = None
         self._entry, self._container, self._stream = entry, container, stream
-        self._shortcuts, self._put = shortcuts, put
+        self._put, self._skips = put, skips
         self._packets: Iterator[Any] = container.demux(stream)
         self._near: dict[int | None, int] = {}
         """Numbers of the frames around those that are decoded, by time."""
         self._codec, self._extradata = codec_of(stream), bytes(stream.codec_context.extradata or b"")
-        # MPEG-4's decoder notices damage at the end of an entry only at the next packet.
-        self._drains = entry.sure and shortcuts.drained and self._codec != "mpeg4"
 
     def run(self, place: int | None, wanted: list[int], *, seek: bool = True) -> None:
         """Pass the frames ``wanted``, sorted, to ``put``, as far as they come.
@@ -107,7 +106,7 @@ class Pass:
                 "(height x width)",
             )
             return
-        self._put(number, rgb(frame, one_scaler=self._shortcuts.one_scaler))
+        self._put(number, rgb(frame))
         self.came.add(number)
 
     def _refuse(self, number: int, asked: set[int]) -> None:
@@ -139,9 +138,9 @@ class Pass:
             state.due, entry = self._go(place, seek)
             self._packets = chain([entry], self._packets)
         self._near = self._around(state.due, last)
-        for packet in self._fed(state, last, asked):
+        for packet in self._fed(state, asked):
             yield from self._numbered(packet.decode(), state, last)
-            if not self._drains and state.due > last:
+            if state.due > last:
                 break
         # Other frames may refer to those that the decoder still holds, so their marks count.
         yield from self._numbered(self._rest(), state, last)
@@ -160,27 +159,18 @@ class Pass:
         self._stream.codec_context.flush_buffers()
         return frames
 
-    def _fed(self, state: _State, last: int, asked: set[int]) -> Iterator[Any]:
-        """Yield the packets to decode; with ``drained``, up to the last packet that a frame up to ``last`` needs."""
-        entry, first = self._entry, state.due
-        tell = unreferenced(self._codec, self._extradata) if self._shortcuts.unreferenced and entry.skips else None
-        checked = self._codec in CHECKED
-        left = last - first + 1
+    def _fed(self, state: _State, asked: set[int]) -> Iterator[Any]:
+        """Yield the packets to decode."""
+        tell = unreferenced(self._codec, self._extradata) if self._skips else None
         for packet in self._packets:
             if not packet.size:
                 return
-            number = self._number(packet.pts)
-            needed = number is not None and first <= number <= last
-            if tell is not None and tell(bytes(packet)) and number is not None and number not in asked:
-                state.left_out.add(number)
-            else:
-                if checked and not is_intact(self._codec, self._extradata, bytes(packet)):
-                    raise Undecodable("undecodable", f"the packet of time {packet.pts} is damaged")
-                yield packet
-            if needed:
-                left -= 1
-                if self._drains and not left:
-                    return
+            if tell is not None and tell(bytes(packet)):
+                number = self._number(packet.pts)
+                if number is not None and number not in asked:
+                    state.left_out.add(number)
+                    continue
+            yield packet
 
     def _around(self, first: int, last: int) -> dict[int | None, int]:
         # Packets come in decoding order, which differs from the order of display by at most _REORDER frames.

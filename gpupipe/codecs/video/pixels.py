@@ -13,16 +13,12 @@ U8 = npt.NDArray[np.uint8]
 _own = threading.local()
 
 
-def rgb(frame: Any, *, one_scaler: bool = True) -> U8:
+def rgb(frame: Any) -> U8:
     """Convert a frame to u8[H, W, 3], equal to ``frame.to_ndarray(format="rgb24")``. The array keeps its memory alive.
 
-    Args:
-        one_scaler: use one swscale context for all frames of this thread, without further threads. PyAV makes a context
-            for every frame, with as many threads as there are cores.
+    All frames of a thread use one swscale context without further threads. PyAV would make a context for every frame,
+    with as many threads as there are cores.
     """
-    if not one_scaler:
-        pixels: U8 = frame.to_ndarray(format="rgb24")
-        return pixels
     made = _scaler().reformat(frame, format="rgb24", threads=1)
     plane = made.planes[0]
     pixels = np.ndarray((made.height, made.width, 3), np.uint8, plane, strides=(plane.line_size, 3, 1))

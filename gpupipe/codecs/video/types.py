@@ -1,4 +1,4 @@
-"""Input of the decoder: the index entry of a video, and the shortcuts that may be taken."""
+"""Input of the decoder: the index entry of a video."""
 
 from __future__ import annotations
 
@@ -9,27 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Shortcuts:
-    """Shortcuts of the decoder. No pixel depends on them; each can be switched off for comparison.
-
-    The first three apply to videos that the index describes completely (:attr:`VideoEntry.sure`). If they fail, the
-    clip is decoded again without them.
-    """
-
-    unreferenced: bool = True
-    """Do not decode pictures that no other picture refers to and that were not requested."""
-    unanalyzed: bool = True
-    """Open MP4 and Matroska files without analysing their streams, and read packets of the video only."""
-    drained: bool = True
-    """Drain the decoder as soon as it has all packets that are needed, instead of feeding it until it returns the last
-    frame; and skip packets between a frame and the next entry."""
-    one_scaler: bool = True
-    """Use one swscale context per thread, which starts no threads."""
-    together: bool = True
-    """Decode waiting clips of one video in one pass if more clips than threads wait."""
 
 
 @dataclass(frozen=True, eq=False)
