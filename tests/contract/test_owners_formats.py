@@ -1,0 +1,170 @@
+"""Files that the packages and programs write which own a format, in the variants that they offer."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gpupipe.formats.registry import format_of
+from gpupipe.testing.photos import photograph
+
+SAMPLES, SPOILED = 24, {5: "truncated", 9: "undecodable"}
+Images = Sequence[bytes]
+Write = Callable[[Images, Path], Any]
+"""Writes images, with their positions as labels, to an empty folder. Returns what the dataset takes."""
+
+
+def program(*command: str, folder: Path) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"needs {command[0]}")
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def tar(flavor: str, images: Images, folder: Path) -> Path:
+    (folder / "pairs").mkdir()
+    for i, image in enumerate(images):
+        (folder / f"pairs/{i:06d}.jpg").write_bytes(image)
+        (folder / f"pairs/{i:06d}.cls").write_text(str(i))
+    program("tar", f"--format={flavor}", "--sort=name", "-cf", "a.tar", "-C", "pairs", ".", folder=folder)
+    return folder / "a.tar"
+
+
+def archive(options: str, images: Images, folder: Path) -> Path:
+    for i, image in enumerate(images):
+        (folder / f"train/class{i:03d}").mkdir(parents=True)
+        (folder / f"train/class{i:03d}/photo.jpg").write_bytes(image)
+    program("zip", options, "a.zip", "train", folder=folder)
+    return folder / "a.zip"
+
+
+def shards(images: Images, folder: Path) -> str:
+    webdataset = pytest.importorskip("webdataset")
+    with webdataset.ShardWriter(f"{folder}/%03d.tar", maxcount=10, verbose=0) as out:
+        for i, image in enumerate(images):
+            out.write({"__key__": f"{i:06d}", "jpg": image, "cls": i})
+    return str(folder / "{000..002}.tar")
+
+
+def wids(images: Images, folder: Path) -> Path:
+    shards(images, folder)
+    listed = [{"url": f"{k:03d}.tar", "nsamples": 10} for k in range(3)]
+    (folder / "index.json").write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
+    return folder / "index.json"
+
+
+def tfrecord(images: Images, folder: Path) -> Path:
+    out = pytest.importorskip("tfrecord.writer").TFRecordWriter(str(folder / "a.tfrecord"))
+    for i, image in enumerate(images):
+        out.write({"image/encoded": (image, "byte"), "image/class/label": (i, "int")})
+    out.close()
+    return folder / "a.tfrecord"
+
+
+def hugging_face(images: Images) -> Any:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    rows = {"image": [{"bytes": image, "path": None} for image in images], "label": list(range(len(images)))}
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+def save_to_disk(images: Images, folder: Path) -> Path:
+    hugging_face(images).save_to_disk(folder / "hf", num_shards=2)
+    return folder / "hf"
+
+
+def to_parquet(images: Images, folder: Path) -> Path:
+    hugging_face(images).to_parquet(folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def pyarrow_table(images: Images) -> Any:
+    return pytest.importorskip("pyarrow").table({"image": list(images), "label": list(range(len(images)))})
+
+
+def parquet(options: dict[str, Any], images: Images, folder: Path) -> Path:
+    rows = pyarrow_table(images)
+    pytest.importorskip("pyarrow.parquet").write_table(rows, folder / "a.parquet", **options)
+    return folder / "a.parquet"
+
+
+def arrow(new: str, images: Images, folder: Path) -> Path:
+    rows = pyarrow_table(images)
+    with getattr(pytest.importorskip("pyarrow.ipc"), new)(str(folder / "a.arrow"), rows.schema) as out:
+        out.write_table(rows, max_chunksize=7)
+    return folder / "a.arrow"
+
+
+def frame(name: str, options: dict[str, Any], images: Images, folder: Path) -> Path:
+    rows = pytest.importorskip("pandas").DataFrame({"image": list(images), "label": range(len(images))})
+    getattr(rows, f"to_{name}")(folder / f"a.{name}", **options)
+    return folder / f"a.{name}"
+
+
+def hdf5(images: Images, folder: Path) -> Path:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "a.h5", "w") as out:
+        data = out.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8))
+        for i, image in enumerate(images):
+            data[i] = np.frombuffer(image, np.uint8)
+        out["labels"] = np.arange(len(images))
+    return folder / "a.h5"
+
+
+VARIANTS: dict[str, Write] = {
+    **{f"tar-{flavor}": partial(tar, flavor) for flavor in ("gnu", "ustar", "pax")},
+    "zip-stored": partial(archive, "-q0r"),
+    "zip-deflated": partial(archive, "-qr"),
+    "webdataset": shards,
+    "wids": wids,
+    "tfrecord": tfrecord,
+    "datasets-save_to_disk": save_to_disk,
+    "datasets-to_parquet": to_parquet,
+    **{
+        f"parquet-{codec}": partial(parquet, {"compression": codec})
+        for codec in ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
+    },
+    "parquet-v2": partial(parquet, {"compression": "none", "data_page_version": "2.0"}),
+    "parquet-groups": partial(parquet, {"compression": "none", "row_group_size": 7}),
+    "arrow-file": partial(arrow, "new_file"),
+    "arrow-stream": partial(arrow, "new_stream"),
+    "pandas-parquet": partial(frame, "parquet", {}),
+    "pandas-feather": partial(frame, "feather", {"compression": "uncompressed"}),
+    "hdf5": hdf5,
+}
+
+
+@pytest.fixture(scope="module")
+def images() -> list[bytes]:
+    found = []
+    for i in range(SAMPLES):
+        out = io.BytesIO()
+        Image.fromarray(photograph(64, 96, seed=i)).save(out, "JPEG")
+        found.append(out.getvalue())
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_read_as_it_was_written(variant: str, images: list[bytes], tmp_path: Path) -> None:
+    spoiled = list(images)
+    spoiled[5], spoiled[9] = images[5][: len(images[5]) // 2], b"this is no image, but quite long"
+    opened = []
+    for kind, some in (("good", images), ("spoiled", spoiled)):
+        (tmp_path / kind).mkdir()
+        given = str(VARIANTS[variant](some, tmp_path / kind))
+        found = format_of(given)
+        assert found is not None
+        opened.append(found.from_path(given))
+    fetched = [opened[0].fetch(i) for i in range(len(opened[0]))]
+    assert [media for media, _ in fetched] == images
+    assert [label for _, label in fetched] == list(range(SAMPLES))
+    assert {bad.index: bad.kind for bad in opened[1].index_summary().bad} == SPOILED
