@@ -80,15 +80,12 @@ def _whole(root: Path) -> dict[tuple[int, int], list[list[int]]]:
 def judge(folder: Path, root: Path) -> dict[str, Any]:
     """Return what became of every sample, from the notes of all processes in ``folder``.
 
-    ``ranks`` are the numbers of processes of the attempts, ``repeated_steps`` the batches that were taken back and
-    delivered again, and ``seconds_to_next_batch`` what passed between the last batch of an attempt and the first one of
-    the next.
+    ``ranks`` are the numbers of processes of the attempts.
     """
     lines = [json.loads(text) for file in sorted(folder.glob("*.jsonl")) for text in file.read_text().splitlines()]
     began = sorted((it for it in lines if it.get("began") and it["rank"] == 0), key=lambda it: it["time"])
     batches = [it for it in lines if "samples" in it]
     kept: dict[tuple[int, int], dict[int, list[list[int]]]] = {}
-    repeated, gaps = 0, []
     for k, attempt in enumerate(began):
         until = began[k + 1] if k + 1 < len(began) else None
         # A process that survives its group may write once more after the others have begun again.
@@ -104,11 +101,6 @@ def judge(folder: Path, root: Path) -> dict[str, Any]:
             place = (it["epoch"], it["delivered"])
             if place <= end:
                 kept.setdefault(place, {})[it["rank"]] = it["samples"]
-            elif it["rank"] == 0:
-                repeated += 1
-        if until is not None and mine:
-            later = [it["time"] for it in batches if it["time"] >= until["time"]]
-            gaps.append(min(later, default=float("inf")) - max(it["time"] for it in mine))
     whole = _whole(root)
     joined = {place: [sample for _, part in sorted(parts.items()) for sample in part] for place, parts in kept.items()}
     lost = twice = 0
@@ -118,11 +110,8 @@ def judge(folder: Path, root: Path) -> dict[str, Any]:
         twice += sum(count - 1 for count in counts.values() if count > 1)
     return {
         "ranks": [it["ranks"] for it in began],
-        "resumed_at": [[it["epoch"], it["delivered"]] for it in began[1:]],
         "lost": lost,
         "twice": twice,
         "batches": len(whole),
         "equal_batches": sum(joined.get(place) == samples for place, samples in whole.items()),
-        "repeated_steps": repeated,
-        "seconds_to_next_batch": [round(gap, 2) for gap in gaps],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ pytest.importorskip("torchvision.transforms.v2.functional")
 
 
 @pytest.fixture
-def pipelines(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    import _target_pipelines
+def pipelines() -> Any:
+    import target_pipelines
 
-    return _target_pipelines
+    return target_pipelines
 
 
 def _i32(*values: int) -> list[Any]:

@@ -1,19 +1,12 @@
-"""What becomes of every sample when torchrun loses and gets machines: 4, then 2, then 3 ranks.
+"""A job of torchrun that loses and gets machines: 4, then 2, then 3 ranks. Started by ``test_launchers.py``.
 
 Four agents of ``torchrun --nnodes 1:4`` on this machine, with one process each, and a loader with a global batch. Two
 agents and their processes die of SIGKILL in the middle of the first epoch; later another agent joins. Checkpoints are
 saved every third step.
-
-Prediction: no sample lost, none delivered twice, and all batches of two epochs equal, bit for bit, to those of one
-process that nothing disturbs. 10 to 20 s to the next batch after either change, nearly all of it for noticing it, for a
-rendezvous and for starting processes.
-
-    python benchmarks/torchrun_elastic.py     # writes results/torchrun_elastic.json
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import _common
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 EVERY = 3
 SECONDS_PER_STEP = 0.3
@@ -86,7 +79,7 @@ class Job:
             "--max-restarts", "10", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self._port}",
             "--rdzv-id", "job", "--local-addr", "127.0.0.1", "--monitor-interval", "0.2",
             "--rdzv-conf", "last_call_timeout=8,keep_alive_interval=1,keep_alive_max_attempt=4,join_timeout=60",
-            __file__, "--train", str(self._folder), str(self._root),
+            __file__, str(self._folder), str(self._root),
         ]  # fmt: skip
         # A group of its own, so that a machine can be lost as a whole.
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
@@ -157,23 +150,9 @@ def run() -> dict[str, Any]:
         return judge(folder / "notes", root)
 
 
-def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--once", action="store_true", help="print the result and save nothing")
-    p.add_argument("--train", nargs=2, type=Path, help=argparse.SUPPRESS)
-    args = p.parse_args()
-    if args.train:
-        train(*args.train)
-        return
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path])
-    found = run()
-    print(json.dumps(found))
-    if not args.once:
-        import torch
-
-        result = {"torch": torch.__version__, "elastic": found, "machine": _common.machine()}
-        print(_common.save("torchrun_elastic", result))
-
-
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        train(*map(Path, sys.argv[1:]))
+    else:
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        print(json.dumps(run()))

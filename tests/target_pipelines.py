@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from _common import import_torchvision
 from PIL import Image
+from torchvision import tv_tensors
+from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms.v2 import functional as F
 
 from gpupipe import transforms as T
 from gpupipe.kernels.moving import Moves
@@ -16,12 +18,6 @@ from gpupipe.kernels.warp import displacements
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
 from gpupipe.transforms.ops import Crop, Elastic, Flip, Op, Perspective, Resize, Warp
 from gpupipe.transforms.transform import Images
-
-import_torchvision()
-
-from torchvision import tv_tensors  # noqa: E402
-from torchvision.transforms import InterpolationMode, v2  # noqa: E402
-from torchvision.transforms.v2 import functional as F  # noqa: E402
 
 __all__ = [
     "DETECTION",

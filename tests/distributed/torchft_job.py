@@ -1,21 +1,15 @@
-"""What becomes of every sample when torchft loses and gets replicas between steps: 3, then 2, then 3 of them.
+"""A job of torchft that loses and gets replicas between steps: 3, then 2, then 3 of them. Started by
+``test_launchers.py``.
 
 One process per replica on this machine, gloo, and a loader with a global batch that is resharded by
 ``loader.reshard(Shard(rank, count))`` whenever the quorum changes. A replica dies of SIGKILL in the middle of the first
 epoch; the others go on without starting again, and another one joins later and gets the state from them. A step that a
 death spoils is not committed: the loader goes back to the state before it.
-
-Prediction: no sample lost, none delivered twice, and all batches of two epochs equal, bit for bit, to those of one
-process that nothing disturbs.
-
-    python benchmarks/torchft_members.py     # needs torchft; writes results/torchft_members.json
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import itertools
 import json
 import os
 import signal
@@ -29,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import _common
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 SECONDS_PER_STEP = 0.3
 SECONDS_WITH_TWO = 1.5
@@ -108,16 +102,13 @@ def judge(folder: Path, root: Path) -> dict[str, Any]:
         lost += sum(counts[i] == 0 for i in range(N))
         twice += sum(count - 1 for count in counts.values() if count > 1)
     sizes = [line["ranks"] for line in lines]
-    times = {place: min(line["time"] for line in of) for place, of in parts.items()}
     changes = [k for k in range(1, len(sizes)) if sizes[k] != sizes[k - 1]]
-    order = sorted(times.values())
     return {
         "ranks": [sizes[0], *(sizes[k] for k in changes)],
         "lost": lost,
         "twice": twice,
         "batches": len(whole),
         "equal_batches": sum(joined.get(place) == samples for place, samples in whole.items()),
-        "longest_wait": round(max(b - a for a, b in itertools.pairwise(order)), 2),
     }
 
 
@@ -134,7 +125,7 @@ def run() -> dict[str, Any]:
         env |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
 
         def add() -> None:
-            command = [sys.executable, __file__, "--train", str(folder), str(root), f"replica{len(replicas)}"]
+            command = [sys.executable, __file__, str(folder), str(root), f"replica{len(replicas)}"]
             log = (folder / f"{len(replicas)}.log").open("wb")
             replicas.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
             stack.callback(replicas[-1].kill)
@@ -166,23 +157,9 @@ def run() -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--once", action="store_true", help="print the result and save nothing")
-    p.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
-    args = p.parse_args()
-    if args.train:
-        train(Path(args.train[0]), Path(args.train[1]), args.train[2])
-        return
-    os.environ["PYTHONPATH"] = os.pathsep.join([*sys.path])
-    found = run()
-    print(json.dumps(found))
-    if not args.once:
-        from importlib.metadata import version
-
-        result = {"torchft": version("torchft"), "members": found, "machine": _common.machine()}
-        print(_common.save("torchft_members", result))
-
-
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        train(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    else:
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        print(json.dumps(run()))
