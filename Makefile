@@ -52,7 +52,6 @@ lint: $(READY)  ## ruff and mypy
 bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/plan_cost.py
 	$(BIN)/python benchmarks/index_scale.py
-	$(BIN)/python benchmarks/video_index.py
 	$(BIN)/python benchmarks/memory_epochs.py
 	$(BIN)/python benchmarks/compare_loaders.py
 	$(BIN)/python benchmarks/compare_loaders.py --draw
@@ -61,11 +60,8 @@ bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/recipes.py
 	$(BIN)/python benchmarks/seam.py
 	$(BIN)/python benchmarks/decoded_cache.py
-	$(BIN)/python benchmarks/cache_faults.py
 	$(BIN)/python benchmarks/sources.py
 	$(BIN)/python benchmarks/remote.py
-	$(BIN)/python benchmarks/replaced_objects.py
-	$(BIN)/python benchmarks/remote_listing.py
 	$(BIN)/python benchmarks/op_costs.py
 	$(BIN)/python benchmarks/transforms_table.py
 	$(BIN)/python benchmarks/transforms_table.py --write
@@ -73,7 +69,6 @@ bench: $(READY)  ## run the benchmarks for a CPU; results in benchmarks/results/
 	$(BIN)/python benchmarks/video_clips.py
 	$(BIN)/python benchmarks/fuzz_videos.py
 	$(BIN)/python benchmarks/faults.py
-	$(BIN)/python benchmarks/strict.py
 	$(BIN)/python benchmarks/fuzz_decoders.py --files 2000 --minutes 30
 	$(BIN)/python benchmarks/soak.py
 	$(BIN)/python benchmarks/interrupts.py

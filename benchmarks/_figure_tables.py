@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -110,65 +109,6 @@ def peers(result: dict[str, Any]) -> str:
     return text + candidates(result, "relative to DALI by hand", "to_by_hand")
 
 
-def augmented(result: dict[str, Any]) -> str:
-    s = result["settings"]
-    text = (
-        "**Augmenting a batch in memory**, `gpupipe.augment` relative to torchvision's transforms called for one image "
-        f"after the other; {s['threads']} thread, medians of {s['rounds']} rounds ({machine(result)}).\n\n"
-    )
-    rows = [
-        [
-            name,
-            " x ".join(map(str, c["batch"])),
-            f"{c['torchvision_ms']:.1f}",
-            f"{c['gpupipe_ms']:.1f}",
-            ratio(c["ratio"]),
-        ]
-        for name, c in result["cases"].items()
-    ]
-    return text + table(["transforms", "batch", "torchvision, ms", "gpupipe, ms", "relative time"], rows)
-
-
-def scaled(result: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{work}: {name}",
-            f"{c['median_images_per_second']:.0f}",
-            ratio(c["to_unscaled"]),
-            f"{c['to_unscaled_by_cpu_time']:.2f}",
-            ratio(c["to_torchvision"]) if "to_torchvision" in c else "",
-        ]
-        for work, found in result["sets"].items()
-        for name, c in found.items()
-        if name.endswith(", scaled")
-    ]
-    text = f"**Large photographs decoded smaller**, `scaled=True`: 224 pixels, float32 ({machine(result)}).\n\n"
-    return text + table(
-        ["work", "images/s", "relative to a full decode", "by CPU time", "relative to torch + torchvision"], rows
-    )
-
-
-def buckets_lines(result: dict[str, Any] | None) -> list[str]:
-    """What buckets cost and save."""
-    if result is None:
-        return []
-    plans, padding = result["plans"], {row["buckets"]: row["ratio"] for row in result["padding"]}
-    lines = [
-        f"- Buckets: {plans['samples']:,} images divided by aspect ratio in **{plans['seconds']:.1f} s** of CPU time "
-        f"and {plans['grown_mb']:.0f} MB; the first plan of an epoch takes {1e3 * plans['first_plan_seconds']:.0f} ms.",
-        "- Tokens with padding, relative to those without: "
-        f"{padding[0]:.2f} in a random order, {padding[4]:.2f} with 4 buckets, **{padding[16]:.2f}** with 16.",
-    ]
-    for name, what in (("loading", "loading only"), ("training", "with a small network that is trained")):
-        found = result["speeds"]["images_per_second"][name]
-        parts = []
-        for key in (key for key in found if key != "one shape"):
-            ratios = [v / one for v, one in zip(found[key], found["one shape"], strict=True)]
-            parts.append(f"{key} {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-        lines.append(f"- Images per second on a CPU relative to batches of one shape, {what}: {', '.join(parts)}.")
-    return lines
-
-
 def small(results: dict[str, dict[str, Any] | None]) -> str:
     """One line for each of the other questions."""
     lines = []
@@ -182,36 +122,11 @@ def small(results: dict[str, dict[str, Any] | None]) -> str:
             f"standard error {100 * d['standard_error']:.1f}; standard deviation over seeds "
             f"{100 * reference['standard_deviation']:.1f}."
         )
-    video = results["video_index"]
-    for r in video["results"] if video else []:
-        m = r["median"]
-        lines.append(
-            f"- Index of {r['videos']:,} videos with {r['frames'] / 1e6:.0f} million frames: opened, verified and "
-            f"first plan made in **{m['open_and_first_plan_s'] * 1e3:.0f} ms**."
-        )
     plan = results["plan_cost"]
     if plan:
         lines.append(
             f"- gpupipe's own work (order, random numbers, delivery; null engine, `imagenet.train(224)`, one core): "
             f"**{plan['samples_per_second']:,.0f} samples/s**."
-        )
-    orders = results["orders_cpu"]
-    if orders:
-        each = ", ".join(f"{r['us_per_plan']:.0f} us for {r['batch_size']}" for r in orders["plans"])
-        settings, ratios = orders["settings"], orders["mixture"]["ratios"]
-        found = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-        lines.append(
-            f"- `loader.plan_at` at {settings['draws']:,} random steps of 14 million samples, by batch size: {each}. A "
-            f"mixture of two halves of a folder, relative to the folder: {ratio(found)}."
-        )
-    lines += buckets_lines(results["buckets_cpu"])
-    coco = results["coco_index"]
-    if coco:
-        first, second, other = (coco["ways"][way] for way in ("first opening", "second opening", "pycocotools"))
-        lines.append(
-            f"- Annotations as large as COCO's ({coco['settings']['images']:,} images, {coco['settings']['objects']:,} "
-            f"polygons): opened in {first['seconds']:.0f} s, then {second['seconds']:.0f} s, and **{first['mb']:.0f} "
-            f"MB** are kept; pycocotools takes {other['seconds']:.0f} s and keeps {other['mb']:,.0f} MB."
         )
     index = results["index_scale"]
     for r in index["results"] if index else []:
@@ -272,18 +187,3 @@ def decoders(result: dict[str, Any]) -> str:
         "Pillow decodes most formats; and how fast one thread of each decodes good files "
     )
     return f"{text}({machine(result)}).\n\n{table(head, rows)}"
-
-
-def strictness(result: dict[str, Any]) -> str:
-    """Cost and findings of ``strict=True``."""
-    cost, parts = result["cost"], []
-    for how, counts in result["found"].items():
-        named = counts.get("named by strict", 0)
-        silent = counts.get("not noticed, other pixels", 0)
-        parts.append(f"{how} {100 * named / max(named + silent, 1):.0f} %")
-    ms = cost["seconds_per_file"]["probe_strict"] * 1e3
-    return (
-        f"- `strict=True` takes {ms:.1f} ms per file when the index is built, **{cost['probe_ratio']:.0f}** times as "
-        f"long as without. Of visible damage that neither the index nor Pillow catches, it finds: {', '.join(parts)}. "
-        f"Of {result['files']['files']} good photographs it refuses {result['good_files_refused']}."
-    )

@@ -60,8 +60,8 @@ class Job:
     name: str
     loader: Literal[
         "gpupipe-dali", "gpupipe-torch", "dali-by-hand", "dali-iterator", "torchvision", "torchvision-gpu",
-        "dali-torchvision", "webdataset", "datasets", "albumentations",
-        "gpupipe-dali-albumentations", "ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors",
+        "dali-torchvision", "webdataset", "datasets", "ffcv-jpeg",
+        "ffcv-raw", "spdl", "timm", "torchvision-tensors",
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
     roi: bool | Literal["auto"] = "auto"
@@ -80,8 +80,6 @@ class Job:
     """For gpupipe: whether no epoch begins before the previous one has ended."""
     cache: Literal["ram", "disk"] | None = None
     """Place where gpupipe keeps decoded images; filled before the first batch."""
-    scaled: bool = False
-    """For gpupipe: whether images are decoded smaller."""
     files: str | None = None
     """Set of :class:`Work`; ``None`` for its paths."""
 
@@ -141,7 +139,6 @@ def _gpupipe(job: Job, work: Work) -> Batches:
         seed=0,
         cache=job.cache,
         cache_bytes=None if job.cache is None else CACHE_BYTES,
-        scaled=job.scaled,
     )
     if job.cache is not None:
         for _ in loader:
@@ -280,45 +277,6 @@ def _dali_transform(work: Work) -> Callable[[list[Tensor]], Tensor]:
     return lambda images: torch.stack([each(image) for image in images])
 
 
-class _Arrays(torch.utils.data.Dataset[Any]):
-    """Files read by OpenCV for albumentations, as notebooks of competitions have it."""
-
-    def __init__(self, files: list[str], labels: list[int], transform: Any):
-        self.files, self.labels, self.transform = files, labels, transform
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        import cv2
-
-        image = cv2.imread(self.files[index])
-        image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-        return self.transform(image=image)["image"], self.labels[index]
-
-
-def _albumentations(job: Job, work: Work) -> Batches:
-    import albumentations as A
-    from albumentations.pytorch import ToTensorV2
-
-    size = (work.size, work.size)
-    steps = A.Compose([A.RandomResizedCrop(size=size), A.HorizontalFlip(p=0.5), A.Normalize(MEAN, STD), ToTensorV2()])
-    dataset = _Arrays(work.files(), [label % 1000 for label in work.labels], steps)
-    options: dict[str, Any] = {
-        "batch_size": work.batch_size, "shuffle": True, "drop_last": True, "num_workers": job.workers or work.workers,
-        "persistent_workers": True,
-    }  # fmt: skip
-    if job.loader == "albumentations":
-        loader: Any = torch.utils.data.DataLoader(dataset, **options)
-    else:
-        from gpupipe import DataLoader
-
-        loader = DataLoader(dataset, engine="dali", device=work.device, **options)
-    while True:
-        for images, labels in loader:
-            yield images.to(work.device), labels.to(work.device)
-
-
 def _peer(job: Job, work: Work) -> Batches:
     from _peers import peer_batches
 
@@ -342,8 +300,6 @@ _LOADERS: dict[str, Callable[[Job, Work], Batches]] = {
     "torchvision": _torchvision,
     "torchvision-gpu": _torchvision_gpu,
     "dali-torchvision": _torchvision_gpu,
-    "albumentations": _albumentations,
-    "gpupipe-dali-albumentations": _albumentations,
     **dict.fromkeys(("ffcv-jpeg", "ffcv-raw", "spdl", "timm", "torchvision-tensors"), _image_peer),
     **dict.fromkeys(("webdataset", "datasets"), _peer),
 }

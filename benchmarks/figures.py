@@ -11,14 +11,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-import statistics
 import sys
 from pathlib import Path
 
 import _common  # noqa: F401  (makes a source checkout importable)
 from _figure_tables import (
     RESULTS,
-    augmented,
     clips,
     decoders,
     kept,
@@ -28,9 +26,7 @@ from _figure_tables import (
     peers,
     ratio,
     recipes,
-    scaled,
     small,
-    strictness,
     table,
 )
 from _gpu_figures import draw, gpu
@@ -43,13 +39,10 @@ from gpupipe.datasets.images import EncodedImages
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "README.md": ("headline",),
-    "docs/claims.md": ("claims workers", "claims dali", "claims pinning"),
     "docs/figures.md": ("figures", "gpu"),
-    "docs/machines.md": ("faults", "elastic", "frameworks"),
     "docs/promises.md": ("promises", "costs"),
-    "docs/remote.md": ("stores", "blocks"),
-    "docs/sources.md": ("classes", "pages", "formats", "variants"),
-    "docs/tutorial.md": ("tutorial",),
+    "docs/remote.md": ("stores",),
+    "docs/sources.md": ("classes", "formats"),
 }
 """Texts for the pages, by the names of the marks around them."""
 
@@ -107,31 +100,6 @@ def formats() -> str:
     return "\n\n".join(parts)
 
 
-def pages() -> str:
-    """Speed of Parquet with compressed pages, by order."""
-    if not (result := load("parquet_pages")):
-        return ""
-    rows = []
-    for row in result["rows"]:
-        speed = ratio({"median": row["ratio"], "min": row["least"], "max": row["most"]})
-        rows.append([row["case"], speed, f"{row['images_per_second']:.0f}", f"{row['pages_per_image']:.3f}"])
-    s, p = result["settings"], result["pages"]
-    about = (
-        f"{s['images']:,} photographs in pages of {p['images']:,.0f} ({p['largest'] / 1e6:.0f} MB), "
-        f"`imagenet.train(224)` on DALI's CPU backend, batches of {s['batch']}, {s['workers']} workers, {s['rounds']} "
-        f"rounds ({machine(result)}), relative to a folder of the same files:"
-    )
-    head = ["order", "speed relative to the folder", "images/s", "unpacked pages per image"]
-    return f"{about}\n\n{table(head, rows)}"
-
-
-def variants() -> str:
-    """What is read of the files that other packages write."""
-    if not (result := load("format_variants")):
-        return ""
-    return f"Of {len(result['variants'])} variants, {result['read']} pass all checks."
-
-
 def stores() -> str:
     """Speed relative to local files, the cost of requests, and what got lost."""
     result = load("remote")
@@ -152,87 +120,6 @@ def stores() -> str:
     )
     head = ["answers", "speed relative to local files", "more CPU ms per image", "lost", "twice", "bad"]
     return f"{about}\n\n{table(head, rows)}"
-
-
-def faults() -> str:
-    """What became of samples when Ray Train lost and got machines."""
-    result = load("ray_faults")
-    if result is None:
-        return ""
-    rows = []
-    for name, found in result["faults"].items():
-        workers = " to ".join(map(str, found["ranks"]))
-        equal = f"{found['equal_batches']} of {found['batches']}"
-        seconds = [f"{max(found[key]):.1f}" for key in ("seconds_to_next_batch", "loader_seconds_after")]
-        rows.append([name, workers, str(found["lost"]), str(found["twice"]), equal, *seconds])
-    head = ["fault", "workers", "lost", "twice", "equal batches", "seconds to the next batch", "of these, the loader"]
-    about = f"Ray {result['ray']} ({machine(result)}), `python benchmarks/ray_faults.py`:"
-    return f"{about}\n\n{table(head, rows)}"
-
-
-def elastic() -> str:
-    """What became of samples when torchrun and torchft lost and got processes."""
-    rows = []
-    for name, file, key in (("torchrun", "torchrun_elastic", "elastic"), ("torchft", "torchft_members", "members")):
-        if (result := load(file)) is None:
-            continue
-        found = result[key]
-        waits = found.get("seconds_to_next_batch") or [found["longest_wait"]]
-        version = result.get("torch") or result["torchft"]
-        rows.append([
-            f"{name} {version}, `{file}.py`", " to ".join(map(str, found["ranks"])), str(found["lost"]),
-            str(found["twice"]), f"{found['equal_batches']} of {found['batches']}", f"{max(waits):.1f}",
-        ])  # fmt: skip
-    if not rows:
-        return ""
-    head = ["launcher, in `benchmarks/`", "processes", "lost", "twice", "equal batches", "longest wait in seconds"]
-    return f"Measured on one machine whose cores other work shared:\n\n{table(head, rows)}"
-
-
-def frameworks() -> str:
-    """Which frameworks train, share, resume and warn."""
-    result = load("frameworks")
-    if result is None:
-        return ""
-    rows = []
-    for name, found in result["frameworks"].items():
-        marks = []
-        for part in (found["whole"], found["parts"]):
-            exact = (
-                "error" not in part and not part["lost"] + part["twice"] and part["equal_batches"] == part["batches"]
-            )
-            marks.append("exact" if exact else "**no**")
-        seen = found["careless"] if isinstance(found["careless"], list) else []
-        otherwise = "; ".join("an error" if said.startswith("error") else said for said in seen) or "none"
-        rows.append([f"{name} {found['version']}", *marks, otherwise, found["shard"], found["state"]])
-    head = ["framework", "trains, shares", "resumes", "warning otherwise", "for the shard", "for the state"]
-    return table(head, rows)
-
-
-def blocks() -> str:
-    """Mixing of a shuffle by blocks, and the requests that it saves."""
-    result = load("block_shuffle")
-    if result is None:
-        return ""
-    rows = []
-    for row in result["mixing"]:
-        held = row["held_bytes"]
-        name = f"{row['blocks']} of 8 MiB, {held / 2**20:,.0f} MiB held" if held else "`shuffle=True`"
-        rows.append([name, f"{row['displacement']:.2f}", *(f"{n:.0f}" for n in row["classes"].values())])
-    s, kinds = result["settings"], list(result["mixing"][0]["classes"])
-    head = ["blocks mixed at a time", "mean displacement", *(f"classes per batch, {kind}" for kind in kinds)]
-    about = (
-        f"Batches of {s['batch']} out of {s['samples']:,} samples of {s['classes']:,} classes, "
-        f"{s['mean_bytes'] / 1e3:.0f} kB each; displacement as a share of the dataset:"
-    )
-    read = [
-        [r["order"], r["fetch"], f"{r['requests_per_sample']:.2f}", f"{r['bytes_to_all']:.2f}"]
-        for r in result["reading"]
-    ]
-    cache = f"{100 * result['reading'][0]['cache_to_all']:.0f} %"
-    reading = f"One epoch from a store, with a cache for {cache} of the data:"
-    columns = ["order", "`fetch`", "requests per sample", "bytes loaded / all bytes"]
-    return f"{about}\n\n{table(head, rows)}\n\n{reading}\n\n{table(columns, read)}"
 
 
 def costs() -> str:
@@ -264,23 +151,16 @@ def figures() -> str:
         "image_peers_cpu",
         "recipes_cpu",
         "training_equal",
-        "video_index",
         "video_clips_cpu",
         "recorded_clips_cpu",
         "decoded_cache_cpu",
-        "scaled_cpu",
         "plan_cost",
-        "orders_cpu",
-        "buckets_cpu",
-        "coco_index",
         "index_scale",
         "memory_epochs_cpu",
         "faults",
         "soak",
         "interrupts",
-        "augment_cpu",
         "fuzz_decoders",
-        "strict",
     )
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
@@ -288,15 +168,12 @@ def figures() -> str:
         "image_peers_cpu": peers,
         "recipes_cpu": recipes,
         "decoded_cache_cpu": kept,
-        "scaled_cpu": scaled,
         "video_clips_cpu": clips,
         "recorded_clips_cpu": clips,
-        "augment_cpu": augmented,
         "fuzz_decoders": decoders,
     }
     parts += [show(r) for name, show in shown.items() if (r := results[name])]
-    lines = [small(results), *([strictness(r)] if (r := results["strict"]) else [])]
-    return "\n\n".join([*parts, "\n".join(lines)])
+    return "\n\n".join([*parts, small(results)])
 
 
 def headline() -> str:
@@ -330,73 +207,6 @@ def headline() -> str:
     return "\n\n".join([*intro, table(["gpupipe on DALI", "compared with", "speed ratio"], rows), " ".join(notes)])
 
 
-def tutorial() -> str:
-    """What each change of the tutorial gains."""
-    if not (result := load("tutorial_cpu")):
-        return ""
-    files, settings = result["files"], result["settings"]
-    rows = [
-        [title, f"{step['median_images_per_second']:.0f}", ratio(step["ratio"])]
-        for title, step in result["steps"].items()
-    ]
-    text = (
-        f"{files['files']} photographs of {files['mean_megapixels']:.2f} megapixels on average, median and range of "
-        f"{settings['rounds']} rounds ({machine(result)}):\n\n"
-    )
-    return text + table(["change", "images/s", "relative to torch's loader"], rows)
-
-
-_NOT_CLAIMED = "Not measured on a quiet machine yet: `python benchmarks/claims.py`."
-
-
-def claimed_workers() -> str:
-    """Speed by number of workers."""
-    if not (result := load("claims_cpu")):
-        return _NOT_CLAIMED
-    found, settings = result["loaders"]["candidates"], result["settings"]
-    rows = []
-    for workers in sorted({int(name.split()[1]) for name in found}):
-        names = [f"torch {workers}", f"gpupipe {workers}"]
-        rates = [f"{found[name]['median']:.0f}" if name in found else "" for name in names]
-        rows.append([str(workers), *rates])
-    text = (
-        f"Images per second, batches of {settings['batch_size']}, median of {settings['rounds']} rounds "
-        f"({machine(result)}):\n\n"
-    )
-    return text + table(["num_workers", "torch's loader", "gpupipe on DALI"], rows)
-
-
-def claimed_dali() -> str:
-    """Speed of DALI beside torch's loader, each with its best number of workers."""
-    if not (result := load("claims_cpu")):
-        return _NOT_CLAIMED
-    found = result["loaders"]["candidates"]
-    best = {
-        loader: max((one["median"], name) for name, one in found.items() if name.startswith(loader))
-        for loader in ("torch", "gpupipe")
-    }
-    ours, theirs = best["gpupipe"], best["torch"]
-    ratios = [a / b for a, b in zip(*(found[name]["images_per_second"] for _, name in (ours, theirs)), strict=True)]
-    spread = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
-    return (
-        f"On this CPU, DALI's CPU backend in gpupipe makes {ours[0]:.0f} images per second with its best number of "
-        f"threads, and torch's loader {theirs[0]:.0f} with its best number of workers: {ratio(spread)} times as many."
-    )
-
-
-def claimed_pinning() -> str:
-    """Speed of the copy within the host."""
-    if not (result := load("claims_cpu")):
-        return _NOT_CLAIMED
-    copies = result["copies"]
-    rates = copies["gigabytes_per_second"]
-    return (
-        f"On this CPU, copying a batch of {copies['megabytes']:.0f} MB within the host takes {rates['fresh']:.1f} GB/s "
-        f"to fresh memory and {rates['reused']:.1f} GB/s to memory that was used before, "
-        f"{ratio(copies['reused_to_fresh'])} of the time."
-    )
-
-
 def written(page: str, names: tuple[str, ...]) -> str:
     """Replace the text between the marks of a page."""
     make = {
@@ -405,19 +215,9 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "gpu": lambda: gpu(RESULTS),
         "promises": markdown,
         "classes": classes,
-        "pages": pages,
         "formats": formats,
-        "variants": variants,
         "stores": stores,
-        "blocks": blocks,
-        "faults": faults,
-        "frameworks": frameworks,
-        "elastic": elastic,
         "costs": costs,
-        "claims workers": claimed_workers,
-        "claims dali": claimed_dali,
-        "claims pinning": claimed_pinning,
-        "tutorial": tutorial,
     }
     for name in names:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"

@@ -23,7 +23,7 @@ def refuse_damaged(encoded: bytes) -> None:
 
     This finds violations of the syntax: unexpected bytes or markers, codes that no table has, a scan that ends too
     early or more than some bytes too late. Damage that leaves the syntax valid, such as one changed byte after which
-    the decoder synchronizes again, only changes pixels and cannot be found; ``benchmarks/strict.py`` counts both.
+    the decoder synchronizes again, only changes pixels and cannot be found.
     """
     import simplejpeg
 

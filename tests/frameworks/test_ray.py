@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +16,6 @@ from torch import nn
 
 from gpupipe.errors import ConfigError, StateError
 from gpupipe.integrations import ray as ours
-
-BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "ray_faults.py"
 
 
 class Checkpoint:
@@ -125,19 +120,3 @@ def test_each_machine_is_announced_once(train: RayTrain) -> None:
     assert ours.preemption_notice() is None
     train.info = SimpleNamespace(preempted_node_ids=["a", "b"])
     assert ours.preemption_notice() is train.info
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(500)
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
-@pytest.mark.parametrize(
-    ("fault", "ranks"), [("killed", [2, 2]), ("removed", [2, 1]), ("added", [1, 2]), ("preempted", [2, 1])]
-)
-def test_no_sample_is_lost_or_delivered_twice(fault: str, ranks: list[int]) -> None:
-    command = [sys.executable, str(BENCHMARK), "--fault", fault]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=450)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["lost"], found["twice"]) == (0, 0)
-    assert found["equal_batches"] == found["batches"] > 20
-    assert found["ranks"] == ranks

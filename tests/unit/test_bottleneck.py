@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -191,13 +189,3 @@ def test_stages_are_nvtx_ranges_under_emit_nvtx(monkeypatch: pytest.MonkeyPatch)
     assert seen == [f"{what} gpupipe: {stage}" for what, stage in (
         ("push", "decoding"), ("push", "transforms"), ("pop", "transforms"), ("pop", "decoding"),
     )]  # fmt: skip
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["slow-disk", "slow-user-code", "slow-hand-over", "slow-model", "tiny-batches"])
-def test_planted_bottlenecks_are_named(name: str) -> None:
-    """The others depend on what else the machine does; ``benchmarks/bottlenecks.py`` plants all ten."""
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / "bottlenecks.py"
-    command = [sys.executable, str(script), "--plant", name, "--seconds", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert f"{name} named" in done.stdout
