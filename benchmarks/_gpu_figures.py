@@ -259,7 +259,7 @@ def draw(results: Path) -> Path | None:
     try:
         import matplotlib
     except ImportError:
-        print("charts need matplotlib: pip install 'gpupipe-loader[bench]'")
+        print("charts need matplotlib: pip install matplotlib")
         return None
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

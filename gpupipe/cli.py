@@ -308,10 +308,7 @@ def why(
 def demo(
     folder: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Argument(
-            metavar="FOLDER",
-            help="One folder per class; photographs of installed packages, or synthetic ones, by default.",
-        ),
+        typer.Argument(metavar="FOLDER", help="One folder per class; synthetic photographs by default."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs to train through each engine.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-report"),

@@ -17,11 +17,13 @@ from ..errors import ConfigError, DatasetError
 from ..parity.compare import Comparison, compare
 from ..transforms import Compose
 from .checks import BadFile, Resumed, bad_file, resumed, speed
-from .photographs import full_size, images
+from .photographs import SMALL, photographs
 from .train import Curve, Engine, Training, pipelines, split, train
 
 _SHOWN = 8
 """Images on the page."""
+_TRAIN, _HELD_OUT, _FULL = 96, 24, 16
+"""Images of each class to train on, to hold out, and of full size to measure speed with."""
 
 
 @dataclass
@@ -72,8 +74,7 @@ def run(
     """Run the demo with DALI and the reference, or with the reference alone if DALI is not installed.
 
     Args:
-        folder: one folder per class, a part of which is held out. ``None`` uses photographs of installed packages, or
-            synthetic ones.
+        folder: one folder per class, a part of which is held out. ``None`` uses synthetic photographs.
         epochs, seed, batch_size, device: for both trainings.
         progress: called with a description of each step.
 
@@ -88,10 +89,9 @@ def run(
     training: Dataset
     held_out: Dataset
     if folder is None:
-        made = images(progress)
-        source = made.source
-        training, held_out = ImageFolder(made.train, steps), ImageFolder(made.held_out, evaluation)
-        whole = training
+        source = "synthetic photographs"
+        whole = training = ImageFolder(photographs(_TRAIN, 0, progress, SMALL), steps)
+        held_out = ImageFolder(photographs(_HELD_OUT, 1, progress, SMALL), evaluation)
     else:
         source = f"the folder {Path(folder).resolve().name}"
         whole = ImageFolder(folder)
@@ -112,8 +112,8 @@ def run(
     progress("stopping in the middle of an epoch, and resuming")
     again = resumed(plan, both[0])
     progress("measuring speed")
-    photographs = whole if folder is not None else ImageFolder(full_size(progress))
-    measured = speed(photographs, both[0], batch_size, device)
+    large = whole if folder is not None else ImageFolder(photographs(_FULL, 2, progress))
+    measured = speed(large, both[0], batch_size, device)
     return Demo(
         source,
         len(training),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from command_line import error, gpupipe
-from PIL import Image
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
-from gpupipe.demo import checks as demo_checks, photographs as demo_photographs, run as demo_module
-from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.demo import checks as demo_checks, run as demo_module
+from gpupipe.demo.photographs import photographs
+from gpupipe.testing.photos import make_photos
 
 
 @pytest.mark.slow
@@ -60,23 +58,14 @@ def test_demo_fails_if_a_resumed_epoch_has_other_bits(
     assert "different: this is a bug" in (tmp_path / "report" / "index.html").read_text()
 
 
-def test_demo_takes_photographs_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(demo_photographs, "TRAIN", 8)
-    monkeypatch.setattr(demo_photographs, "HELD_OUT", 4)
-    assert demo_photographs.images().source == "synthetic photographs"
-    data = tmp_path / "skimage" / "data"
-    data.mkdir(parents=True)
-    for k, name in enumerate(("coffee.png", "rocket.jpg")):
-        Image.fromarray(photograph(120, 160, k)).save(data / name)
-    spec = SimpleNamespace(submodule_search_locations=[str(data.parent)])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "skimage" else None)
-    found = demo_photographs.images()
-    assert found.source == "windows of 2 photographs of scikit-image"
-    made = ImageFolder(found.train)
-    assert made.classes == ["coffee", "rocket"] and len(made) == 8 and len(ImageFolder(found.held_out)) == 4
-    assert not made.bad(range(8)) and demo_photographs.images() == found
+def test_demo_makes_its_photographs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path))
+    said: list[str] = []
+    folder = photographs(2, 0, said.append, ((20, 30),))
+    made = ImageFolder(folder)
+    assert len(made.classes) == 4 and len(made) == 8 and not made.bad(range(8))
+    assert photographs(2, 0, said.append, ((20, 30),)) == folder and len(said) == 1
+    assert photographs(2, 1, said.append, ((20, 30),)) != folder and len(said) == 2
 
 
 def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
