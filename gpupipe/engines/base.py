@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..reading.setup import Setup
 from ..transforms.ops import Call, Op, Views
 from ..types import Batch, Plan
-from .delivery import KeepAlive
 from .memory_uses import MemoryUse, Workload
+
+if TYPE_CHECKING:
+    from .delivery import KeepAlive  # imports torch
 
 
 def names_of(ops: Sequence[Op]) -> list[str]:

@@ -69,7 +69,7 @@ def reader_for(setup: Setup, accepts: frozenset[MediaForm], *, decodes: Decodes)
     if dataset.kind == "files":
         only_paths = feed.form == "paths" and not feed.handed
         return PathReader(dataset, turned=feed.turned) if only_paths else FileReader(setup, feed, decodes)
-    return ClipReader(setup) if feed.form == "frames" else PixelReader(dataset, pinned=setup.cuda)
+    return ClipReader(setup) if feed.form == "frames" else PixelReader(setup)
 
 
 def _whole(dataset: Dataset, kind: type[FromTorch]) -> FromTorch:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..codecs.decode import as_rgb
-from ..datasets.dataset import Dataset
 from ..types import Plan
 from .buffers import host_buffer, views_of
-from .reader import Loaded, Reader
+from .reader import AheadReader, Loaded, Pending
 from .sample import bad_sample
+from .setup import Setup
 from .targets import targets_of
 
 
-class PixelReader(Reader):
-    """Looks up pixels, and with ``pinned`` copies them to memory that a GPU reads directly."""
+class PixelReader(AheadReader[Loaded]):
+    """Looks up pixels, and for a GPU copies them to memory that it reads directly. A thread does this for a batch."""
 
-    def __init__(self, dataset: Dataset, *, pinned: bool):
-        self._dataset = dataset
-        self._pinned = pinned
+    def __init__(self, setup: Setup):
+        super().__init__(setup.threads, 0 if setup.one_at_a_time else 1, "gpupipe-pixels")
+        self._dataset = setup.dataset
+        self._pinned = setup.cuda
 
-    def run(self, plans: Iterator[Plan]) -> Iterator[Loaded]:
-        return map(self._load, plans)
+    def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[Loaded]:
+        return Pending(plan, [pool.submit(self._load, plan)])
+
+    def _end(self, pending: Pending[Loaded]) -> Loaded:
+        return pending.futures[0].result()
 
     def _load(self, plan: Plan) -> Loaded:
         bad = self._dataset.bad(plan.indices)
@@ -52,9 +56,3 @@ class PixelReader(Reader):
         media = self._dataset.fetch(index)[0]
         assert isinstance(media, np.ndarray)
         return np.ascontiguousarray(as_rgb(media))
-
-    def stop(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

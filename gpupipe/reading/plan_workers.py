@@ -141,6 +141,10 @@ class _Pool(Generic[R]):
                 ) from e
             raise
 
+    def is_ready(self) -> bool:
+        """Return whether the next result has arrived; always ``True`` without processes."""
+        return self._loader is None or self._loader.is_ready()
+
     def give_up(self, run: int) -> None:
         """Make workers skip plans of this run that they have not begun."""
         if self._jobs is not None and int(self._jobs.current[0]) == run:
@@ -253,9 +257,7 @@ class WorkerRun(Generic[R]):
             if isinstance(e, Exception) and raised_by_handler(e) is None:
                 self._sent.popleft()
                 raise  # raised by the job
-            # Interrupted queues may contain half a message: only new processes are safe.
-            self.close()
-            self._pool.stop()
+            self._interrupted()
             raise
         item = self._sent.popleft()
         if isinstance(result, _Failure):
@@ -266,6 +268,19 @@ class WorkerRun(Generic[R]):
             add(result.spent)
         return item, result.result
 
+    def is_ready(self) -> bool:
+        """Return whether iterating has nothing to wait for; always ``True`` without processes."""
+        if self._results is None:
+            return True
+        try:
+            return self._pool.is_ready()
+        except WorkersLost as e:
+            self._restart(e)
+            return False
+        except BaseException:
+            self._interrupted()
+            raise
+
     def _receive(self) -> Any:
         while True:
             assert self._results is not None
@@ -273,6 +288,11 @@ class WorkerRun(Generic[R]):
                 return next(self._results)
             except WorkersLost as e:
                 self._restart(e)
+
+    def _interrupted(self) -> None:
+        # Interrupted queues may contain half a message: only new processes are safe.
+        self.close()
+        self._pool.stop()
 
     def _restart(self, lost: WorkersLost) -> None:
         # Inactive workers are alive. That may happen again, after a longer wait each time.

@@ -96,6 +96,11 @@ class Reader(ABC):
         the plans before it are delivered first.
         """
 
+    def is_ready(self) -> bool:
+        """Return whether the current run can yield its next plan without waiting for a read; ``True`` if that is
+        unknown."""
+        return True
+
     @abstractmethod
     def stop(self) -> None:
         """Abandon the current run."""
@@ -129,6 +134,8 @@ class AheadReader(Reader, Generic[R]):
         self._name = name
         self._pool: ThreadPoolExecutor | None = None
         self._futures: list[Future[R]] = []
+        self._begun: deque[Pending[R]] = deque()
+        """Plans of the current run that threads work on, in order."""
 
     @abstractmethod
     def _begin(self, plan: Plan, pool: ThreadPoolExecutor) -> Pending[R]: ...
@@ -146,14 +153,17 @@ class AheadReader(Reader, Generic[R]):
         self._left()
         if self._pool is None:
             self._pool = torch_threads(self.threads, self._name)
-        return self._loaded(plans, self._pool)
+        self._begun = deque()
+        return self._loaded(plans, self._pool, self._begun)
 
-    def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor) -> Iterator[Loaded]:
-        waiting: deque[Pending[R]] = deque()
+    def is_ready(self) -> bool:
+        return bool(self._begun) and all(future.done() for future in self._begun[0].futures)
+
+    def _loaded(self, plans: Iterator[Plan], pool: ThreadPoolExecutor, begun: deque[Pending[R]]) -> Iterator[Loaded]:
         failure: Exception | None = None
         more = True
         while True:
-            while more and len(waiting) <= self._ahead:
+            while more and len(begun) <= self._ahead:
                 try:
                     plan = next(plans, None)
                 except Exception as e:
@@ -164,13 +174,13 @@ class AheadReader(Reader, Generic[R]):
                 else:
                     pending = self._begin(plan, pool)
                     self._futures = [f for f in self._futures if not f.done()] + list(pending.futures)
-                    waiting.append(pending)
-            if not waiting:
+                    begun.append(pending)
+            if not begun:
                 if failure is not None:
                     raise failure
                 return
             # Keep no variable, so that a buffer is free as soon as the engine is done with it.
-            yield self._end(waiting.popleft())
+            yield self._end(begun.popleft())
 
     def stop(self) -> None:
         for future in self._futures:

@@ -81,6 +81,10 @@ class WorkerLoader(DataLoader[Any]):
                 self.worker_init_fn = theirs
         return self._iterator
 
+    def is_ready(self) -> bool:
+        """Return whether the current iterator has nothing to wait for; always without workers."""
+        return not isinstance(self._iterator, _Iterator) or self._iterator.is_ready()
+
     def end(self) -> None:
         """End the processes. A later ``iter()`` starts new ones."""
         iterator, self._iterator = self._iterator, None
@@ -266,22 +270,39 @@ class _Iterator(_Bounded):
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
         until = time.monotonic() + timeout
         while True:
-            # Check before reading: a worker killed in the middle of a message leaves it incomplete.
-            self._look()
             left = until - time.monotonic()
-            try:
-                found: tuple[bool, Any] = super()._try_get_data(min(max(left, 0.0), _LOOK))  # type: ignore[no-untyped-call]
-            except Exception as e:
-                pass_on(e)
-                self._look(patience=1.0)  # it may have died while sharing a tensor's memory
-                self._lost = True
-                raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e
+            found = self._arrived(min(max(left, 0.0), _LOOK))
             if found[0]:
-                self._patience.came()
                 return found
             self._waited(_LOOK)
             if left <= _LOOK:
                 return found
+
+    def _arrived(self, seconds: float) -> tuple[bool, Any]:
+        # Check before reading: a worker killed in the middle of a message leaves it incomplete.
+        self._look()
+        try:
+            found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
+        except Exception as e:
+            pass_on(e)
+            self._look(patience=1.0)  # it may have died while sharing a tensor's memory
+            self._lost = True
+            raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e
+        if found[0]:
+            self._patience.came()
+        return found
+
+    def is_ready(self) -> bool:
+        """Return whether ``next()`` has nothing to wait for."""
+        # torch keeps (worker,) for a batch that has not arrived, and (worker, batch) for one that has.
+        while len(self._task_info.get(self._rcvd_idx, ("the", "end"))) == 1:
+            found, item = self._arrived(0.0)
+            if not found:
+                return False
+            number, batch = item
+            self._task_info[number] += (batch,)
+            self._tasks_outstanding -= 1
+        return True
 
     def _is_stuck(self, pids: list[int]) -> None:
         if self._timeout:

@@ -168,6 +168,9 @@ class UserCodeReader(Reader):
         self._run = self._workers.run(plans)
         return map(self._load, self._run)
 
+    def is_ready(self) -> bool:
+        return self._run is None or self._run.is_ready()
+
     def _load(self, result: tuple[Plan, Packed]) -> Loaded:
         plan, packed = result
         if packed.bad:

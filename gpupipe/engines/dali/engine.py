@@ -219,7 +219,8 @@ def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool)
 class DaliRun(Run):
     """One pass over plans, with at most ``prefetch_factor`` plans in flight.
 
-    The consumer's own ``next()`` tops them up: feeding is cheap and does not wait for DALI, so it needs no thread.
+    The consumer's own ``next()`` tops them up: feeding is cheap and waits for nothing, so it needs no thread. It waits
+    for a read only if nothing is in flight.
     Threads that continue after the graph wait for DALI and feed it the pieces, so everything in flight proceeds while
     the consumer works on a batch.
     """
@@ -247,6 +248,8 @@ class DaliRun(Run):
             raise
 
     def _next(self) -> Batch:
+        if not self._flight:
+            self._start_one(wait=True)
         self._top_up()
         if not self._flight:
             raise self._failure or StopIteration
@@ -278,18 +281,26 @@ class DaliRun(Run):
         return engine.finish(made, one), (made, ready) if engine.executor.on_gpu else None
 
     def _top_up(self) -> None:
-        while not self._closed and self._failure is None and len(self._flight) < self._engine.setup.prefetch_factor:
-            try:
-                ready = next(self._feed, None)
-            except Exception as e:
-                pass_on(e)
-                self._failure = e  # raising now would lose a good batch
-                return
-            if ready is None:
-                return
-            # DALI gets nothing of these plans: they raise an error, or are made elsewhere.
-            skipped = bool(ready.bad or ready.exchanged or ready.is_by_hand)
-            self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
+        """Start on plans that are read. A batch that is done must not wait for the reads of later ones."""
+        while len(self._flight) < self._engine.setup.prefetch_factor and self._start_one(wait=False):
+            pass
+
+    def _start_one(self, *, wait: bool) -> bool:
+        """Start on the next plan. Returns ``False`` if there is none, or none that is read unless ``wait`` is set."""
+        if self._closed or self._failure is not None:
+            return False
+        try:
+            ready = next(self._feed, None) if wait or self._engine.reader.is_ready() else None
+        except Exception as e:
+            pass_on(e)
+            self._failure = e  # raising now would lose a good batch
+            return False
+        if ready is None:
+            return False
+        # DALI gets nothing of these plans: they raise an error, or are made elsewhere.
+        skipped = bool(ready.bad or ready.exchanged or ready.is_by_hand)
+        self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
+        return True
 
     def _recovered(self, failed: Started, error: RuntimeError) -> Any:
         """Return the images of a batch that DALI failed on, or raise :class:`SampleError`.

@@ -126,8 +126,8 @@ class Executor(ABC):
             uses += [replace(use, what="images that Pillow decodes") for use in handed]
         pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
         if pixels is not None:  # the GPU reads them from pinned memory
-            formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor} in flight"
-            nbytes = batch * 3 * pixels[0] * pixels[1] * s.prefetch_factor
+            formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor + 1} in flight"
+            nbytes = batch * 3 * pixels[0] * pixels[1] * (s.prefetch_factor + 1)
             uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
         return uses
 
