@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(os.environ.get("GPUPIPE_BENCH_RESULTS", ROOT / "benchmarks" / "results"))
+KEPT = ROOT / "benchmarks" / "results"
+"""Results in the repository."""
+RESULTS = Path(os.environ.get("GPUPIPE_BENCH_RESULTS", KEPT))
 IMAGES = ROOT.parent / "shared" / "data" / "images"
 
 
@@ -225,15 +227,23 @@ def result_name(kind: str, args: argparse.Namespace) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Facts about this machine."""
+    """Facts about this machine. ``GPUPIPE_BENCH_COMMIT`` names the commit of files that are no checkout."""
     from gpupipe.bench.machine import facts
 
-    return facts()
+    found = facts()
+    return {**found, "commit": found["commit"] or os.environ.get("GPUPIPE_BENCH_COMMIT")}
 
 
 def save(name: str, result: dict[str, Any]) -> Path:
-    """Write ``results/NAME.json``, never half of it. What only tried a script out goes to the temporary folder."""
+    """Write ``results/NAME.json``, never half of it.
+
+    What only tried a script out goes to the temporary folder, and so does what was not measured on a commit, because
+    nobody could repeat it.
+    """
     folder = Path(tempfile.gettempdir()) if name.endswith("_dry_run") else RESULTS
+    if folder == KEPT and any("+" in (facts.get("commit") or "+") for facts in (result["machine"], machine())):
+        folder = Path(tempfile.gettempdir())
+        print(f"{name}: not kept in results/, because there are changes that are in no commit")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     partial = path.with_suffix(".partial")

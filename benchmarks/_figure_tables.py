@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
+SHOWN: set[str] = set()
+"""Results that pages have asked for."""
 
 
 def load(name: str) -> dict[str, Any] | None:
+    SHOWN.add(name)
     file = RESULTS / f"{name}.json"
     return json.loads(file.read_text()) if file.exists() else None
 

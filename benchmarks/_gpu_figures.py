@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from _figure_tables import SHOWN
 from _gpu_predictions import DECODED, NUMBERS, PIXELS
 
 from gpupipe.parity.tolerances import TABLE
@@ -107,6 +108,7 @@ def _decoders(results: Path) -> str:
 
 
 def _load(results: Path, name: str) -> dict[str, Any]:
+    SHOWN.add(name)
     file = results / f"{name}.json"
     result: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     machine = result.get("machine")

@@ -20,6 +20,7 @@ from _common import RESULTS, Table, load, photographs, result_name
 from _loaders import Job
 from _round_arguments import parsed, parser
 
+MEASURES = ("benchmarks/_by_hand.py", "benchmarks/_loaders.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading")
 BASE, HAND, OURS = "torch DataLoader + torchvision", "DALI by hand", "gpupipe, DALI engine"
 
 JOBS = {

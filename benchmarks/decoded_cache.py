@@ -23,6 +23,7 @@ from _round_arguments import parsed, parser
 
 from gpupipe.reading.kept import DecodedCache
 
+MEASURES = ("gpupipe/engines/host", "gpupipe/kernels", "gpupipe/reading")
 BASE, PLAIN = "torch DataLoader + torchvision", "gpupipe, DALI engine"
 JOBS = [
     Job("gpupipe, DALI engine, kept in memory", "gpupipe-dali", cache="ram"),

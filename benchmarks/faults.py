@@ -33,6 +33,7 @@ from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
 from gpupipe.pipelines import imagenet
 
+MEASURES = ("gpupipe/codecs", "gpupipe/datasets/index", "gpupipe/planning", "gpupipe/reading")
 BOUND = 300.0
 """Seconds, for a fault in one engine; what has not ended then hangs."""
 FILES = 96

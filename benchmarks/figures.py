@@ -1,9 +1,11 @@
 """Write the figures of README.md and docs/ from the files in results/, and the promises from the code.
 
     python benchmarks/figures.py           # rewrite README.md and the pages in docs/
-    python benchmarks/figures.py --check   # exit 1 if one of them is not up to date
+    python benchmarks/figures.py --check   # exit 1 if one of them is not up to date, or a result is not of a commit
+    python benchmarks/figures.py --check --strict   # also if code that a result depends on has changed since
+    python benchmarks/figures.py --still recipes_cpu --because "only names changed"   # in place of a measurement
 
-No number on these pages is typed by hand.
+No number between the marks of these pages is typed by hand.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 import _common  # noqa: F401  (makes a source checkout importable)
 from _figure_tables import (
     RESULTS,
+    SHOWN,
     clips,
     decoders,
     kept,
@@ -29,6 +32,7 @@ from _figure_tables import (
     small,
     table,
 )
+from _freshness import confirm, judge
 from _gpu_figures import draw, gpu
 from parity_measure import markdown
 
@@ -229,7 +233,14 @@ def written(page: str, names: tuple[str, ...]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is not up to date")
+    parser.add_argument("--strict", action="store_true", help="with --check: exit 1 also if a result is outdated")
+    parser.add_argument("--still", nargs="+", metavar="NAME", default=[], help="results that changes do not concern")
+    parser.add_argument("--because", metavar="REASON", help="with --still: why they do not")
     args = parser.parse_args()
+    if bool(args.still) != bool(args.because):
+        parser.error("--still and --because need each other")
+    for name in args.still:
+        confirm(RESULTS / f"{name}.json", args.because)
     if not args.check:
         draw(RESULTS)
     old = []
@@ -240,8 +251,19 @@ def main() -> None:
             old.append(name)
             if not args.check:
                 (ROOT / name).write_text(new)
-    if args.check and old:
-        sys.exit(f"{', '.join(old)}: not up to date; run python benchmarks/figures.py")
+    if args.check:
+        check(old, strict=args.strict)
+
+
+def check(old: list[str], *, strict: bool) -> None:
+    """Exit with an error if pages or results are not what they should be."""
+    wrong, outdated = judge(RESULTS, {*SHOWN, "transforms"})  # transforms_table.py writes a page as well
+    errors = [f"{', '.join(old)}: not up to date; run python benchmarks/figures.py"] if old else []
+    errors += [*wrong, *(outdated if strict else [])]
+    if outdated and not strict:
+        print("measure again:", *outdated, sep="\n  ")
+    if errors:
+        sys.exit("\n".join(errors))
 
 
 if __name__ == "__main__":

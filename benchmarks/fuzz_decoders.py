@@ -56,6 +56,9 @@ from gpupipe.datasets.index.progress import Progress
 from gpupipe.engines.dali.codings import is_safe
 from gpupipe.testing.photos import photograph
 
+MEASURES = ("benchmarks/_mutate.py", "gpupipe/codecs", "gpupipe/engines/dali/codings.py")
+
+
 U8 = npt.NDArray[np.uint8]
 
 VERSION = 1

@@ -42,6 +42,7 @@ from pathlib import Path
 from _common import RESULTS, ROOT
 from _gpu_report import Outcome, Report
 
+MEASURES = ("gpupipe/engines", "gpupipe/kernels", "gpupipe/loader", "tests/gpu")
 BENCHMARKS = ROOT / "benchmarks"
 TESTS: dict[str, float] = {
     "streams": 120, "sync": 150, "decoding": 120, "recovery": 100, "devices": 100, "memory": 120, "memory_report": 100,

@@ -31,6 +31,7 @@ from torch import Tensor
 from gpupipe.copy_stream import CopyStream
 from gpupipe.engines.staging import Ring, Uploader
 
+MEASURES = ("gpupipe/copy_stream.py", "gpupipe/engines/staging.py")
 FLOATS = "float32[256, 3, 224, 224]"
 BATCHES: dict[str, tuple[tuple[int, ...], torch.dtype, float]] = {
     FLOATS: ((256, 3, 224, 224), torch.float32, 85),

@@ -33,6 +33,7 @@ from gpupipe.datasets import ImageFolder
 from gpupipe.engines import Dali
 from gpupipe.pipelines import imagenet
 
+MEASURES = ("gpupipe/engines/dali",)
 WINDOW = "random crop"
 LOADS = (0.0, 0.5, 1.0)
 CHROMA = [c for c in get_args(parity.Chroma) if c != "4:2:2"]

@@ -29,6 +29,7 @@ from _gpu_arguments import parsed, parser
 from _gpu_predictions import compare
 from _loaders import Job, Work, left_out, resolved
 
+MEASURES = ("benchmarks/_by_hand.py", "benchmarks/_loaders.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading")
 OURS = Job("gpupipe, DALI engine", "gpupipe-dali", prefetch=2)
 HAND = Job("DALI by hand", "dali-by-hand", prefetch=2)
 TORCHVISION = Job("torch DataLoader + torchvision", "torchvision")

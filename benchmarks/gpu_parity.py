@@ -28,6 +28,8 @@ from _gpu_arguments import parsed, parser
 from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
 
+MEASURES = ("gpupipe/engines", "gpupipe/kernels", "tests/parity_cases.py")
+
 
 def pixels(case: str, kind: parity.Kind, count: int, device: str) -> dict[str, Any]:
     """A transform or a recipe: against the reference, and against DALI on the CPU."""

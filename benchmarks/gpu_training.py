@@ -30,6 +30,7 @@ from _loaders import Batches, Job, Work, left_out
 from _resnet import resnet50
 from torch import Tensor, nn
 
+MEASURES = ("benchmarks/_loaders.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading")
 CEILING = "one batch, replayed"
 OURS, TORCHVISION = "gpupipe, DALI engine", "torch DataLoader + torchvision"
 JOBS = [

@@ -19,6 +19,9 @@ from _loaders import Job
 from _round_arguments import parsed, parser
 from compare_loaders import BASE, HAND, JOBS as COMPARED
 
+MEASURES = (
+    "benchmarks/_image_peers.py", "benchmarks/_loaders.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading",
+)  # fmt: skip
 JOBS = [
     *COMPARED["cpu"],
     Job('gpupipe, cache="ram"', "gpupipe-dali", cache="ram"),

@@ -1,6 +1,6 @@
 """How long a dataset of 10 thousand to 14 million images takes to open, and how much memory of its own that needs.
 
-    python benchmarks/index_scale.py [--out benchmarks/results/index_scale.json] [COUNT ...]
+    python benchmarks/index_scale.py [COUNT ...]
 
 The folders are real, and of the files those that are looked at when the index is opened: an even sample. The index is
 written by gpupipe's own writer from made-up sizes, so opening does everything that it does for real files, with the
@@ -18,17 +18,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _common import heading, save
 
+MEASURES = ("gpupipe/datasets/index", "gpupipe/planning", "gpupipe/sources")
 COUNTS = (10_000, 100_000, 1_281_167, 14_197_122)  # the last ones: ImageNet-1k and all of ImageNet
 CLASSES = {1_281_167: 1_000, 14_197_122: 21_841}
 OLD_NS = 1_500_000_000_000_000_000
@@ -149,28 +149,9 @@ def measure(root: str) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
-    """Conditions that the numbers depend on."""
-    import psutil
-
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), platform.machine())
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("counts", nargs="*", type=int, default=COUNTS)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "index_scale.json")
     parser.add_argument("--make", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -186,7 +167,8 @@ def main() -> None:
         result: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         return result
 
-    report: dict[str, Any] = {"machine": machine(), "results": []}
+    about = {**heading(__doc__, {"counts": args.counts}), "load_before": os.getloadavg()[0]}
+    report: dict[str, Any] = {**about, "results": []}
     for count in args.counts:
         with tempfile.TemporaryDirectory(prefix="gpupipe-index-scale-") as folder:
             os.environ["GPUPIPE_CACHE"] = os.path.join(folder, "cache")
@@ -199,8 +181,7 @@ def main() -> None:
             {"samples": count, "folders": classes, "runs": REPEATS, **facts, "median": median, "worst": worst}
         )
         print(json.dumps(report["results"][-1], indent=1))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(report, indent=1) + "\n")
+    print(save("index_scale", report))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ from typing import Any
 import _common
 from interpreter import QUIET, Interpreter, Script
 
+MEASURES = (
+    "benchmarks/_interrupted.py", "gpupipe/engines", "gpupipe/loader", "gpupipe/reading", "gpupipe/signal_handlers.py",
+)  # fmt: skip
 BOUND = 30.0
 """Seconds; what has not ended then hangs."""
 LATEST = 2.0

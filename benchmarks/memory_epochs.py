@@ -32,6 +32,7 @@ from _loaders import Job, Work
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import imagenet
 
+MEASURES = ("gpupipe/engines", "gpupipe/loader", "gpupipe/reading")
 FIRST, TARGET = 2, 1.03
 
 

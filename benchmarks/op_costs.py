@@ -36,6 +36,7 @@ from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.reader import Feed
 from gpupipe.transforms.ops import Op
 
+MEASURES = ("gpupipe/engines/dali/lowering", "gpupipe/kernels")
 SIDE = 224
 COSTS_FILE = Path(lowering.__file__).with_name("costs.json")
 VARIANTS = ("Resize, bicubic", "Warp, nearest")

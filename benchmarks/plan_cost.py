@@ -33,6 +33,7 @@ from gpupipe.planning.order import Shuffle
 from gpupipe.reading.paths import PathReader
 from gpupipe.types import Shard
 
+MEASURES = ("gpupipe/loader", "gpupipe/planning", "gpupipe/rng.py", "gpupipe/transforms")
 TARGET = 200_000
 
 

@@ -23,6 +23,7 @@ from _common import Table, describe_files, heading, photographs, result_name, sa
 from _loaders import Job, Work
 from _round_arguments import parsed, parser
 
+MEASURES = ("benchmarks/_recipes.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading", "pipelines")
 RECIPES = ("train", "train_light", "RandAugment", "train_strong", "SimCLR", "DINO")
 BASE = "torch DataLoader + torchvision"
 LOADERS = {"gpupipe, DALI engine": "gpupipe-dali", "gpupipe, reference engine": "gpupipe-torch", BASE: "torchvision"}

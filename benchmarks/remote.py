@@ -40,6 +40,7 @@ from format_cases import write_tar
 
 from gpupipe.system import cpu_seconds
 
+MEASURES = ("gpupipe/reading", "gpupipe/sources")
 _SHARE = 0.05
 """Share of requests that are disturbed."""
 _SLOW = 1.0

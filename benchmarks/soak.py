@@ -40,6 +40,7 @@ from gpupipe.planning.epoch import EpochPlan
 from gpupipe.planning.order import Shuffle
 from gpupipe.system import children
 
+MEASURES = ("benchmarks/_soak_parts.py", "gpupipe/engines", "gpupipe/loader", "gpupipe/planning", "gpupipe/reading")
 BATCH, SEED = 16, 7
 PIPELINE = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.PILToTensor()])
 EVENTS = ("break", "resume", "kill", "signal", "nothing")

@@ -34,6 +34,7 @@ from _peers import PEERS, missing
 from _round_arguments import parsed, parser
 from format_cases import CASES
 
+MEASURES = ("benchmarks/_peers.py", "gpupipe/formats", "gpupipe/reading", "gpupipe/sources")
 BASE = "files"
 SOURCES = ("tar", "zip", "zip-deflated", "tfrecord", "hdf5", "parquet", "parquet-snappy", "arrow")
 

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from gpupipe import DataLoader, datasets, transforms as T
 from gpupipe.testing.photos import make_photos
 
+MEASURES = ("gpupipe/engines/dali", "gpupipe/kernels")
 DATA = ROOT.parent / "shared" / "data" / "cifar10"
 FINISH = [T.ToTensor(), T.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))]
 TRAIN = T.Compose(

@@ -33,6 +33,10 @@ from gpupipe.parity.tolerances import DECODE, TABLE, tolerance
 from gpupipe.transforms.ops import Op
 from gpupipe.transforms.ops.promise import CPU
 
+MEASURES = (
+    "benchmarks/_torchvision.py", "gpupipe/engines/dali/lowering", "gpupipe/kernels", "gpupipe/transforms",
+    "tests/parity_cases.py",
+)  # fmt: skip
 PAGE_FILE = ROOT / "docs" / "transforms.md"
 PICTURE = 320
 

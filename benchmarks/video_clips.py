@@ -50,6 +50,9 @@ from _clip_loaders import Job, Work, Workload
 from _common import Table, heading, import_torchvision, result_name, save
 from _gpu_predictions import compare
 
+MEASURES = (
+    "benchmarks/_clip_loaders.py", "gpupipe/codecs/video", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading",
+)  # fmt: skip
 OURS = "gpupipe, DALI engine"
 _TORCHCODEC = ("torchcodec.decoders", "torchvision")
 NVDEC, TORCHCODEC = "gpupipe, NVDEC", "torchcodec on the GPU"

@@ -15,6 +15,7 @@ from typing import Any
 from .. import system
 
 _PACKAGES = ("gpupipe-loader", "torch", "torchvision", "numpy", "pillow")
+_MEASURED = (":/", ":!/benchmarks/results", ":!*.md")
 _DALI = ("nvidia-dali", "nvidia-nvimgcodec", "nvidia-nvjpeg")
 
 
@@ -66,7 +67,10 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that gpupipe runs from, with a plus if there are changes."""
+    """Return the commit of the checkout that gpupipe runs from, with a plus if there are changes.
+
+    Results and pages may change, because measuring writes them.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
@@ -76,7 +80,8 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        changed = git("status", "--porcelain", "-uno", "--", *_MEASURED)
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
