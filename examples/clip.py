@@ -17,7 +17,7 @@ import torch
 import torch.distributed.nn as dist_nn
 from captions import VOCABULARY, captioned, made, tokens
 from common import start
-from run import Run, arguments, wrapped
+from run import Run, arguments, parameters, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -87,7 +87,7 @@ def main() -> None:
     evaluation = DataLoader(datasets.Subset(plain, range(0, len(plain), 10)), 64, **common)
 
     model = Matched().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
     network = wrapped(model, device)
     for _ in run.epochs():

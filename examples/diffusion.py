@@ -19,7 +19,7 @@ import torch
 from captions import VOCABULARY, captioned, made, tokens
 from common import start
 from PIL import Image
-from run import Run, arguments, wrapped
+from run import Run, arguments, parameters, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, samplers, transforms as T
@@ -99,7 +99,7 @@ def main() -> None:
     )  # fmt: skip
 
     model = Flow().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
     network = wrapped(model, device)
     for _ in run.epochs():

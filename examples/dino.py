@@ -17,7 +17,7 @@ import math
 
 import torch
 from common import start
-from run import Run, arguments, knn_accuracy, wrapped
+from run import Run, arguments, knn_accuracy, parameters, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -82,7 +82,7 @@ def main() -> None:
 
     student = Projected().to(device)
     teacher, centered = copy.deepcopy(student).requires_grad_(False), Centered().to(device)
-    optimizer = torch.optim.AdamW(student.parameters(), args.lr, weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(student, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"student": student, "teacher": teacher, "centered": centered}, optimizer)
     network = wrapped(student, device)
     for _ in run.epochs():

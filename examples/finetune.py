@@ -18,9 +18,8 @@ from typing import Any
 from zlib import crc32
 
 import torch
-import torch.distributed as dist
 from common import start
-from run import Run, arguments, wrapped
+from run import Run, arguments, parameters, total, wrapped
 from small_resnet import SmallResNet
 from torch import nn
 
@@ -78,10 +77,9 @@ def accuracy(model: nn.Module, loader: DataLoader) -> float:
         real = loader.valid  # what comes after pads the batch to the size of the other ranks'
         right = (model(images)[:real].argmax(1) == labels[:real]).sum().double()
         counts += torch.stack([right, torch.full_like(right, real)])
-    if dist.is_initialized():
-        dist.all_reduce(counts)
+    right_of_all, count = total(counts).tolist()
     model.train()
-    return float(counts[0] / counts[1])
+    return float(right_of_all / count)
 
 
 def main() -> None:
@@ -104,8 +102,7 @@ def main() -> None:
     evaluation = DataLoader(datasets.Subset(evaluated, held), on_error="skip", **options)
 
     model = make_model(args, len(images.classes)).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, args.lr, weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
     network = wrapped(model, device)
     for _ in run.epochs():

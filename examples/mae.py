@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 from common import start
-from run import Run, arguments, knn_accuracy, wrapped
+from run import Run, arguments, knn_accuracy, parameters, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, datasets, transforms as T
@@ -96,7 +96,7 @@ def main() -> None:
     known, asked = (DataLoader(datasets.Subset(plain, range(k, len(plain), 2)), 64, **common) for k in (1, 0))
 
     model = MaskedAutoencoder(args.size, args.patch, args.width, args.depth).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr, betas=(0.9, 0.95), weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr, betas=(0.9, 0.95))
     run = Run(args, device, loader, {"model": model}, optimizer)
     network = wrapped(model, device)
     for _ in run.epochs():

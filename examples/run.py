@@ -17,8 +17,9 @@ import argparse
 import contextlib
 import csv
 import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,33 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpupipe import DataLoader
+from gpupipe import DataLoader, Shard
 
-__all__ = ["Run", "arguments", "knn_accuracy", "wrapped"]
+__all__ = ["Run", "arguments", "knn_accuracy", "parameters", "prepared", "total", "wrapped"]
 
 
 def arguments(
-    description: str | None, name: str, *, epochs: int, batch_size: int, size: int, lr: float
+    description: str | None,
+    name: str,
+    *,
+    epochs: int,
+    batch_size: int,
+    size: int | None = None,
+    lr: float,
+    weight_decay: float = 0.05,
 ) -> argparse.ArgumentParser:
-    """Return a parser with the arguments of every recipe and these defaults."""
+    """Return a parser with the arguments of every recipe and these defaults. ``size=None``: images of any size."""
     p = argparse.ArgumentParser(description=description, formatter_class=Help)
-    p.add_argument("data", nargs="?", type=Path, help="folder of images; made if it is not given")
+    p.add_argument("data", nargs="?", type=Path, help="folder of the data; made if it is not given")
     p.add_argument("--out", type=Path, default=Path("runs") / name, help="run folder")
     p.add_argument("--resume", action="store_true", help="go on from last.pt in the run folder")
     p.add_argument("--epochs", type=int, default=epochs, help="how many in all, counted from 0")
     p.add_argument("--batch-size", type=int, default=batch_size, help="of all processes together")
-    p.add_argument("--size", type=int, default=size, help="edge of the training images in pixels")
+    if size is not None:
+        p.add_argument("--size", type=int, default=size, help="edge of the training images in pixels")
     p.add_argument("--lr", type=float, default=lr, help="after the warm-up")
     p.add_argument("--warmup", type=float, default=1.0, help="epochs of linear warm-up")
-    p.add_argument("--weight-decay", type=float, default=0.05, help="not of biases and norms")
+    p.add_argument("--weight-decay", type=float, default=weight_decay, help="not of biases and norms")
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
     p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
     here = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,6 +68,33 @@ def arguments(
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     p.add_argument("--tensorboard", action="store_true", help="also write for TensorBoard, if it is installed")
     return p
+
+
+def parameters(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return what an optimizer trains: weights that decay, and biases and norms that do not."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    decayed, others = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def prepared(folder: Path, shard: Shard, make: Callable[[Path], object]) -> Path:
+    """Return a folder that rank 0 fills if it is not there."""
+    if shard.rank == 0 and not folder.exists():
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        make(partial)
+        partial.rename(folder)
+    if dist.is_initialized():
+        dist.barrier()
+    return folder
+
+
+def total(values: Tensor) -> Tensor:
+    """Return the sum over all ranks."""
+    if dist.is_initialized():
+        values = values.clone()
+        dist.all_reduce(values)
+    return values
 
 
 def wrapped(model: nn.Module, device: torch.device) -> nn.Module:
@@ -94,6 +130,7 @@ class Run:
         self.best: float | None = None
         self._stop, self._ended = Stop(), False
         self._sums: dict[str, Tensor] = {}
+        """Of this epoch so far: (sum, count) of the loss and of other values."""
         per_epoch = len(loader)
         warmup, steps = int(args.warmup * per_epoch), args.epochs * per_epoch
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine(step, warmup, steps))
@@ -123,8 +160,7 @@ class Run:
         count = len(self.loader)
         done = self.step_number - self.epoch * count
         task = self.progress.add_task(f"epoch {self.epoch}", total=count, completed=done, loss="")
-        self._sums.clear()
-        began, before = time.perf_counter(), self.loader.stats()["wait_seconds"]
+        began, before = time.perf_counter(), self.loader.stats()
         self.loader.set_epoch(self.epoch)
         for batch in self.loader:
             # Seeded by position, so that a resumed run draws the same masks and noise.
@@ -144,7 +180,11 @@ class Run:
                 self._save(self.last)
                 self._stop.leave(f"saved after step {self.step_number}; --resume goes on from there")
         self.progress.remove_task(task)
-        self.waited = (self.loader.stats()["wait_seconds"] - before) / (time.perf_counter() - began)
+        seconds, after = time.perf_counter() - began, self.loader.stats()
+        self._speed = {
+            "images_per_second": (after["samples"] - before["samples"]) * self.loader.shard.world_size / seconds,
+            "waited_for_data": (after["wait_seconds"] - before["wait_seconds"]) / seconds,
+        }
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.args.amp)
@@ -167,8 +207,10 @@ class Run:
         """
         if self._ended:
             return
-        means = {name: (pair[0] / pair[1]).item() for name, pair in self._sums.items()}
-        row = {"epoch": self.epoch, "step": self.step_number, **means, **metrics, "waited_for_data": self.waited}
+        sums = {name: total(pair) for name, pair in self._sums.items()}
+        means = {name: (pair[0] / pair[1]).item() for name, pair in sums.items()}
+        row = {"epoch": self.epoch, "step": self.step_number, **means, **metrics, **self._speed}
+        self._sums.clear()
         self.epoch += 1
         value = metrics.get(best)
         if value is not None and (self.best is None or (value < self.best if lowest else value > self.best)):
@@ -190,6 +232,7 @@ class Run:
 
     def _save(self, path: Path) -> None:
         """Write everything that the rest of the run depends on, in one file that is never half written."""
+        sums = {name: total(pair).cpu() for name, pair in self._sums.items()}
         if not self.main:
             return
         state = {
@@ -200,6 +243,7 @@ class Run:
             "epoch": self.epoch,
             "step": self.step_number,
             "best": self.best,
+            "sums": sums,
         }
         partial = path.with_suffix(".partial")
         torch.save(state, partial)
@@ -215,6 +259,8 @@ class Run:
         self.scheduler.load_state_dict(state["scheduler"])
         self.loader.load_state_dict(state["loader"])
         self.epoch, self.step_number, self.best = state["epoch"], state["step"], state["best"]
+        if self.main:  # the sums are over all ranks, so one of them goes on with them
+            self._sums = {name: pair.to(self.device) for name, pair in state["sums"].items()}
 
 
 @torch.inference_mode()

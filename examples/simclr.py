@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 import torch.distributed.nn as dist_nn
 from common import start
-from run import Run, arguments, knn_accuracy, wrapped
+from run import Run, arguments, knn_accuracy, parameters, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -67,7 +67,7 @@ def main() -> None:
     known, asked = (DataLoader(datasets.Subset(plain, range(k, len(plain), 2)), 64, **common) for k in (1, 0))
 
     model = Projected().to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr, weight_decay=args.weight_decay)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
     network = wrapped(model, device)
     for _ in run.epochs():

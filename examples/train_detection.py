@@ -2,10 +2,11 @@
 
     python examples/train_detection.py                                         # no data needed: draws shapes
     python examples/train_detection.py /data/coco --classes 91 --augmentation multiscale
-    torchrun --nproc-per-node 8 examples/train_detection.py /data/coco --classes 91 --checkpoint run.pt
+    torchrun --nproc-per-node 8 examples/train_detection.py /data/coco --classes 91 --batch-size 64
+    python examples/train_detection.py --resume                                # goes on where it stopped
 
 The data folder holds ``train2017/``, ``val2017/`` and ``annotations/instances_{train,val}2017.json``. Mean average
-precision needs pycocotools (``gpupipe-loader[coco]``); without it, only the loss is printed.
+precision needs pycocotools (``gpupipe-loader[coco]``); without it, its column has no numbers.
 
 What is worth copying: images of different sizes are padded to one tensor with a mask; objects whose boxes left the
 image are gone from all columns; and the loader's state in the checkpoint, so that a run that was killed in the middle
@@ -17,21 +18,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import tempfile
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from common import Help, Stop
+from common import start
 from PIL import Image
+from run import Run, arguments, parameters, prepared, wrapped
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
-import gpupipe
 from gpupipe import DataLoader, collate, datasets
 from gpupipe.pipelines import coco
 
@@ -40,21 +39,10 @@ STRIDE = 4
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
-    p.add_argument("data", nargs="?", type=Path, help="folder of COCO; made if it is not given")
-    p.add_argument("--epochs", type=int, default=12, help="how many in all")
-    p.add_argument("--batch-size", type=int, default=8, help="images, per process")
+    p = arguments(__doc__, "detection", epochs=12, batch_size=8, lr=0.003)
     p.add_argument("--classes", type=int, default=3, help="largest category id + 1; 91 in COCO")
     p.add_argument("--augmentation", default="ssdlite", help="preset of gpupipe.pipelines.coco")
-    p.add_argument("--lr", type=float, default=0.003, help="learning rate")
-    p.add_argument("--workers", type=int, default=2, help="threads or processes that load")
-    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
-    p.add_argument("--checkpoint", type=Path, help="continue from this file if it exists, and write it")
-    p.add_argument("--save-every", type=int, default=200, help="steps between checkpoints within an epoch")
-    p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the process had been killed")
     p.add_argument("--images", type=int, default=128, help="how many to train on, if they are made")
-    p.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     return p.parse_args()
 
 
@@ -145,13 +133,13 @@ def boxes_of(heat: Tensor, sides: Tensor, most: int = 50) -> list[tuple[Tensor, 
 
 
 @torch.inference_mode()
-def mean_precision(model: nn.Module, loader: Any, annotations: Path) -> float | None:
-    """COCO's mean average precision, over all ranks; ``None`` without pycocotools."""
+def mean_precision(model: nn.Module, loader: Any, annotations: Path) -> float:
+    """COCO's mean average precision, over all ranks; not a number without pycocotools."""
     try:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
     except ImportError:
-        return None
+        return math.nan
     model.eval()
     rows = []
     for (images, _), targets in loader:
@@ -172,82 +160,36 @@ def mean_precision(model: nn.Module, loader: Any, annotations: Path) -> float | 
     return float(evaluation.stats[0])
 
 
-def train(args: argparse.Namespace, data: Path) -> None:
-    stop, shard = Stop(), gpupipe.Shard.from_env()
-    device = torch.device(args.device, int(os.environ.get("LOCAL_RANK", 0))) if args.device == "cuda" else args.device
+def main() -> None:
+    args = parse()
+    shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
+    counts = {"train2017": args.images, "val2017": max(8, args.images // 4)}
+    data = args.data or prepared(args.out / "shapes", shard, lambda root: draw_shapes(root, counts))
     common: dict[str, Any] = {
-        "batch_size": args.batch_size, "num_workers": args.workers, "engine": args.engine, "device": device,
+        "global_batch_size": args.batch_size, "num_workers": args.workers, "engine": args.engine, "device": device,
         "shard": shard, "collate_fn": collate.Padded(divisor=2 * STRIDE),
     }  # fmt: skip
 
     def part(name: str, transform: Any) -> Any:
         return datasets.CocoDetection(data / name, data / f"annotations/instances_{name}.json", transform)
 
-    loader = DataLoader(
-        part("train2017", coco.train(args.augmentation)), shuffle=True, drop_last=True, seed=args.seed, **common
-    )
+    train = part("train2017", coco.train(args.augmentation))
+    loader = DataLoader(train, shuffle=True, drop_last=True, seed=args.seed, **common)
     evaluation = DataLoader(part("val2017", coco.val()), **common)
-    torch.manual_seed(args.seed)  # the same weights on every rank
-    raw = CenterNet(args.classes).to(device)
-    optimizer = torch.optim.AdamW(raw.parameters(), args.lr)
-    begin = step = 0
-    if args.checkpoint is not None and args.checkpoint.exists():
-        state = torch.load(args.checkpoint, map_location=device, weights_only=True)
-        raw.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
-        begin, step = state["epoch"], state["step"]
 
-    def save(epoch: int) -> None:
-        if args.checkpoint is None or shard.rank:
-            return
-        parts: dict[str, Any] = {"model": raw, "optimizer": optimizer, "loader": loader}
-        partial = args.checkpoint.with_suffix(".partial")
-        torch.save({name: it.state_dict() for name, it in parts.items()} | {"epoch": epoch, "step": step}, partial)
-        os.replace(partial, args.checkpoint)
-
-    model: nn.Module = DistributedDataParallel(raw) if dist.is_initialized() else raw
-    with loader, evaluation:
-        for epoch in range(begin, args.epochs):
-            model.train()
-            loss = torch.zeros(())
-            for (images, _), targets in loader:
-                heat, sides = model(images)
-                loss = loss_of(heat, sides, targets)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                step += 1
-                if step % args.save_every == 0:
-                    save(epoch)
-                if step == args.max_steps:
-                    return
-                if stop.agreed(step, torch.device(device)):
-                    save(epoch)
-                    stop.leave(f"saved after step {step}; the same command continues from there")
-            save(epoch + 1)
-            found = mean_precision(raw, evaluation, data / "annotations/instances_val2017.json")
-            if not shard.rank:
-                told = "" if found is None else f", mAP {found:.3f}"
-                print(f"epoch {epoch}: loss {loss.item():.3f}{told}", flush=True)
-
-
-def main() -> None:
-    args = parse()
-    if "RANK" in os.environ:
-        dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
-    try:
-        if args.data is not None:
-            train(args, args.data)
-            return
-        if dist.is_initialized():
-            raise SystemExit("several ranks need a data folder that all of them can read")
-        with tempfile.TemporaryDirectory() as made:
-            draw_shapes(Path(made), {"train2017": args.images, "val2017": max(8, args.images // 4)})
-            train(args, Path(made))
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    model = CenterNet(args.classes).to(device)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
+    run = Run(args, device, loader, {"model": model}, optimizer)
+    network = wrapped(model, device)
+    for _ in run.epochs():
+        network.train()
+        for (images, _), targets in run.steps():
+            with run.autocast():
+                heat, sides = network(images)
+            run.step(loss_of(heat.float(), sides.float(), targets))
+        found = mean_precision(model, evaluation, data / "annotations/instances_val2017.json")
+        run.end_epoch(precision=found, best="precision")
 
 
 if __name__ == "__main__":

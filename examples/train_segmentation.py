@@ -2,6 +2,7 @@
 
     python examples/train_segmentation.py                                      # no data needed: draws shapes
     python examples/train_segmentation.py /data/voc --size 480 --classes 21    # a folder with VOCdevkit
+    python examples/train_segmentation.py --resume                             # goes on where it stopped
 
 What is worth copying: one pipeline moves images and masks; ids outside the image are 255, which the loss and the metric
 ignore; and the loader's state goes into the checkpoint, so that a resumed run sees the samples of an undisturbed one.
@@ -10,14 +11,14 @@ ignore; and the loader's state goes into the checkpoint, so that a resumed run s
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import Help
+from common import start
 from PIL import Image
+from run import Run, arguments, parameters, prepared, wrapped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,20 +29,8 @@ IGNORED = 255
 
 
 def parse() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
-    p.add_argument("data", nargs="?", type=Path, help="folder with VOCdevkit; made if it is not given")
-    p.add_argument("--epochs", type=int, default=4, help="how many in all")
-    p.add_argument("--batch-size", type=int, default=8)
-    p.add_argument("--size", type=int, default=64, help="edge of the training images in pixels")
+    p = arguments(__doc__, "segmentation", epochs=4, batch_size=8, size=64, lr=0.01)
     p.add_argument("--classes", type=int, default=3, help="how many, with the background; 21 in VOC")
-    p.add_argument("--lr", type=float, default=0.01)
-    p.add_argument("--workers", type=int, default=2, help="threads or processes that load")
-    p.add_argument("--engine", default="auto", choices=["auto", "dali", "torch"], help="who loads")
-    p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
-    p.add_argument(
-        "--checkpoint", type=Path, help="continue from this file if it exists, and write it after each epoch"
-    )
-    p.add_argument("--seed", type=int, default=0, help="of weights, order and augmentation")
     return p.parse_args()
 
 
@@ -99,50 +88,30 @@ def mean_iou(model: nn.Module, loader: Any, classes: int) -> float:
     return float((both / (counts.sum(0) + counts.sum(1) - both).clamp(min=1)).mean())
 
 
-def train(args: argparse.Namespace, data: Path) -> float:
-    torch.manual_seed(args.seed)
-    options: dict[str, Any] = {"num_workers": args.workers, "engine": args.engine, "device": args.device}
-    pipeline = voc.train(args.size, base_size=args.size)
-    loader = DataLoader(
-        datasets.VOCSegmentation(data, "2012", "train", pipeline, fill=IGNORED),
-        args.batch_size, shuffle=True, drop_last=True, seed=args.seed, **options,
-    )  # fmt: skip
-    evaluation = DataLoader(datasets.VOCSegmentation(data, "2012", "val", voc.val(args.size)), 1, **options)
-    model = SmallNet(args.classes).to(args.device)
-    optimizer = torch.optim.AdamW(model.parameters(), args.lr)
-    begin, found = 0, 0.0
-    if args.checkpoint is not None and args.checkpoint.exists():
-        state = torch.load(args.checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
-        begin = state["epoch"]
-    with loader, evaluation:
-        for epoch in range(begin, args.epochs):
-            model.train()
-            for images, masks in loader:
-                loss = F.cross_entropy(model(images), masks.long(), ignore_index=IGNORED)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-            found = mean_iou(model, evaluation, args.classes)
-            print(f"epoch {epoch}: loss {loss.item():.3f}, mean IoU {found:.3f}", flush=True)
-            if args.checkpoint is not None:
-                parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "loader": loader}
-                torch.save(
-                    {name: it.state_dict() for name, it in parts.items()} | {"epoch": epoch + 1}, args.checkpoint
-                )
-    return found
-
-
 def main() -> None:
     args = parse()
-    if args.data is not None:
-        train(args, args.data)
-        return
-    with tempfile.TemporaryDirectory() as made:
-        draw_shapes(Path(made))
-        train(args, Path(made))
+    shard, device = start(args)
+    torch.manual_seed(args.seed)  # the same weights on every rank
+    data = args.data or prepared(args.out / "shapes", shard, draw_shapes)
+    options: dict[str, Any] = {"num_workers": args.workers, "engine": args.engine, "device": device}
+    pipeline = voc.train(args.size, base_size=args.size)
+    loader = DataLoader(
+        datasets.VOCSegmentation(data, "2012", "train", pipeline, fill=IGNORED), global_batch_size=args.batch_size,
+        shuffle=True, drop_last=True, seed=args.seed, shard=shard, **options,
+    )  # fmt: skip
+    evaluation = DataLoader(datasets.VOCSegmentation(data, "2012", "val", voc.val(args.size)), 1, **options)
+
+    model = SmallNet(args.classes).to(device)
+    optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
+    run = Run(args, device, loader, {"model": model}, optimizer)
+    network = wrapped(model, device)
+    for _ in run.epochs():
+        network.train()
+        for images, masks in run.steps():
+            with run.autocast():
+                loss = F.cross_entropy(network(images), masks.long(), ignore_index=IGNORED)
+            run.step(loss)
+        run.end_epoch(mean_iou=mean_iou(model, evaluation, args.classes), best="mean_iou")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,15 @@ def data(warm: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checkpoint(out: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = torch.load(out / "checkpoint.pt", weights_only=True)
+    loaded: dict[str, Any] = torch.load(out / "last.pt", weights_only=True)
     return loaded
 
 
-def metrics(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+def metrics(out: Path) -> list[dict[str, str]]:
+    """What does not depend on the clock."""
+    with (out / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k not in ("images_per_second", "waited_for_data")} for row in rows]
 
 
 def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -59,7 +62,7 @@ def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(
 ) -> None:
     # 5 steps an epoch, a checkpoint at every even step.
     engine = "auto" if ranks == 1 else "torch"
-    fixed = (data, "--epochs", 3 - ranks, "--batch-size", 4 // ranks, "--engine", engine)
+    fixed = (data, "--epochs", 3 - ranks, "--batch-size", 4, "--engine", engine)
     run(warm, tmp_path / "whole", *fixed, ranks=ranks)
     run(warm, tmp_path / "parts", *fixed, "--max-steps", 3, ranks=ranks)
     middle = checkpoint(tmp_path / "parts")
@@ -68,4 +71,4 @@ def test_a_run_that_was_stopped_ends_where_an_undisturbed_one_ends(
     assert same(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
     # 4 videos of 2 clips; over two ranks nothing is counted twice.
-    assert [(row["videos"], row["clips"]) for row in metrics(tmp_path / "whole")] == [(4, 8)] * (3 - ranks)
+    assert [(row["videos"], row["clips"]) for row in metrics(tmp_path / "whole")] == [("4", "8")] * (3 - ranks)
