@@ -33,7 +33,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--resume", action="store_true", help="go on from the checkpoint in the run folder")
     p.add_argument("--cpu", action="store_true", help="use no GPU")
     p.add_argument("--epochs", type=int, default=2, help="how many in all, counted from 0")
-    p.add_argument("--batch-size", type=int, default=16, help="per process")
+    p.add_argument("--batch-size", type=int, default=16, help="of all processes together")
     p.add_argument("--size", type=int, default=128, help="edge of the training images in pixels")
     p.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="threads or processes that load")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
@@ -57,7 +57,7 @@ def make_loaders(args: argparse.Namespace, accelerator: Accelerator) -> tuple[Da
     root = data_folder(args, accelerator)
     train, val = imagenet.train(args.size), imagenet.val(args.size, resize=round(args.size * 256 / 224))
     common: dict[str, Any] = {
-        "batch_size": args.batch_size,
+        "global_batch_size": args.batch_size,
         "num_workers": args.workers,
         "device": accelerator.device,
         "shard": Shard(accelerator.process_index, accelerator.num_processes),

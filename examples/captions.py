@@ -12,25 +12,22 @@ from torch import Tensor
 from gpupipe import datasets
 from gpupipe.testing.photos import make_photos
 
-__all__ = ["captioned", "made", "tokens"]
+__all__ = ["captioned", "make", "tokens"]
 
-_WORDS = "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"
+_WORDS = "first", "second", "third", "fourth"
 VOCABULARY = 4096
 LENGTH = 16
 
 
-def made(root: Path, *, classes: int = 4, per_class: int = 48, seed: int = 0) -> Path:
-    """Make a folder of photographs with captions in ``metadata.csv``, unless it is there."""
-    if not (root / "metadata.csv").exists():
-        if not root.exists():
-            make_photos(root, classes=classes, per_class=per_class, seed=seed)
-        files = sorted(path.relative_to(root) for path in root.rglob("*.jpg"))
-        kinds = sorted({path.parts[0] for path in files})
-        with (root / "metadata.csv").open("w", newline="", encoding="utf-8") as f:
-            writer = csv.writer(f)
-            writer.writerow(["file_name", "text"])
-            writer.writerows([path, f"a photo of the {_WORDS[kinds.index(path.parts[0])]} kind"] for path in files)
-    return root
+def make(root: Path) -> None:
+    """Make a folder of photographs with captions in ``metadata.csv``."""
+    make_photos(root, classes=4, per_class=48)
+    files = sorted(path.relative_to(root) for path in root.rglob("*.jpg"))
+    kinds = sorted({path.parts[0] for path in files})
+    with (root / "metadata.csv").open("w", newline="", encoding="utf-8") as f:
+        writer = csv.writer(f)
+        writer.writerow(["file_name", "text"])
+        writer.writerows([path, f"a photo of the {_WORDS[kinds.index(path.parts[0])]} kind"] for path in files)
 
 
 def captioned(folder: Path, transform: object) -> datasets.Columns:

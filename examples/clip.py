@@ -15,9 +15,8 @@ import math
 
 import torch
 import torch.distributed.nn as dist_nn
-from captions import VOCABULARY, captioned, made, tokens
-from common import start
-from run import Run, arguments, parameters, wrapped
+from captions import VOCABULARY, captioned, make, tokens
+from run import Run, arguments, parameters, prepared, start, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
@@ -76,7 +75,7 @@ def main() -> None:
     args = p.parse_args()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or made(args.out / "photos", seed=args.seed)
+    data = args.data or prepared(args.out / "photos", shard, make)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     images, plain = captioned(data, imagenet.train(args.size)), captioned(data, imagenet.val(args.size))
     train = [k for k in range(len(images)) if k % 10]
@@ -89,13 +88,13 @@ def main() -> None:
     model = Matched().to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         for batch, captions in run.steps():
             with run.autocast():
                 found = network(batch, tokens(captions, device))
             run.step(contrast(*found))
-        run.end_epoch(accuracy=accuracy(model, evaluation, device), best="accuracy")
+        run.end_epoch(accuracy=accuracy(run.averaged(model), evaluation, device), best="accuracy")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""What the examples share: help that shows defaults, processes, a learning rate, and a Ctrl-C that loses nothing."""
+"""What the examples share: help that shows defaults, and a Ctrl-C that loses nothing."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import signal
 import sys
 from typing import Any, NoReturn
@@ -11,9 +10,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-import gpupipe
-
-__all__ = ["SAVED", "Help", "Stop", "cosine", "start"]
+__all__ = ["Help", "Stop"]
 
 SAVED = 75
 """Exit code of a run that was asked to stop and has saved its state: starting it again will do (EX_TEMPFAIL)."""
@@ -43,8 +40,11 @@ class Stop:
         print("stopping after this step; Ctrl-C once more to stop at once", file=sys.stderr)
 
     def agreed(self, step: int, device: torch.device) -> bool:
-        """Whether some rank was asked. All ranks get the same answer at the same step, or they would wait for each
-        other for ever; as that costs a message, several ranks look at every 20th step only."""
+        """Return whether some rank was asked.
+
+        All ranks get the same answer at the same step, or they would wait for each other for ever. As that costs a
+        message, several ranks look at every 20th step only.
+        """
         if not dist.is_initialized():
             return self.asked
         if step % 20:
@@ -58,22 +58,3 @@ class Stop:
         """End the process with the code that says so."""
         print(message, file=sys.stderr)
         raise SystemExit(SAVED)
-
-
-def start(args: argparse.Namespace) -> tuple[gpupipe.Shard, torch.device]:
-    """Return this process's rank and device. Under torchrun and srun all processes meet here."""
-    world = gpupipe.World.here()
-    device = world.device if args.device == "cuda" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    if world.world_size > 1:
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, rank=world.rank, world_size=world.world_size)
-    return world.shard, device
-
-
-def cosine(step: int, warmup: int, steps: int) -> float:
-    """Return the learning rate of a step relative to its peak: a linear warm-up, then half a cosine."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - warmup))))

@@ -16,10 +16,9 @@ import math
 from itertools import pairwise
 
 import torch
-from captions import VOCABULARY, captioned, made, tokens
-from common import start
+from captions import VOCABULARY, captioned, make, tokens
 from PIL import Image
-from run import Run, arguments, parameters, wrapped
+from run import Run, arguments, parameters, prepared, start, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, samplers, transforms as T
@@ -88,7 +87,7 @@ def main() -> None:
     args = p.parse_args()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or made(args.out / "photos", seed=args.seed)
+    data = args.data or prepared(args.out / "photos", shard, make)
     images = captioned(
         data, [T.ResizeToBucket(), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize([0.5] * 3, [0.5] * 3)]
     )
@@ -101,7 +100,7 @@ def main() -> None:
     model = Flow().to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         for batch, captions in run.steps():
             texts = tokens(captions, device)
@@ -112,10 +111,10 @@ def main() -> None:
                 velocity = network(mixed, t, texts)
             run.step(nn.functional.mse_loss(velocity.float(), batch - noise))
         if run.main:
-            drawn = sampled(model, tokens(list(captions[:4]), device), shapes[len(shapes) // 2])
+            drawn = sampled(run.averaged(model), tokens(list(captions[:4]), device), shapes[len(shapes) // 2])
             pixels = (torch.cat(list(drawn), dim=2) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
             Image.fromarray(pixels).save(args.out / "samples.png")
-        run.end_epoch()
+        run.end_epoch(best="loss", lowest=True)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,12 @@ import copy
 import math
 
 import torch
-from common import start
-from run import Run, arguments, knn_accuracy, parameters, wrapped
+from run import Run, arguments, knn_accuracy, parameters, photographs, start, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import dino, imagenet
-from gpupipe.testing.photos import make_photos
 
 
 class Projected(nn.Module):
@@ -63,14 +61,14 @@ class Centered(nn.Module):
 
 
 def main() -> None:
-    p = arguments(__doc__, "dino", epochs=10, batch_size=64, size=96, lr=3e-3)
+    p = arguments(__doc__, "dino", epochs=10, batch_size=64, size=96, lr=3e-3, ema=False)
     p.add_argument("--small-size", type=int, default=48, help="edge of the small views in pixels")
     p.add_argument("--small-views", type=int, default=4, help="number of small views")
     p.add_argument("--momentum", type=float, default=0.9, help="of the teacher at first; 0.996 for long runs")
     args = p.parse_args()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
+    data = photographs(args, shard)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     views = dino.train(args.size, small_size=args.small_size, small=args.small_views)
     loader = DataLoader(
@@ -84,7 +82,7 @@ def main() -> None:
     teacher, centered = copy.deepcopy(student).requires_grad_(False), Centered().to(device)
     optimizer = torch.optim.AdamW(parameters(student, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"student": student, "teacher": teacher, "centered": centered}, optimizer)
-    network = wrapped(student, device)
+    network = wrapped(student, args, device)
     for _ in run.epochs():
         for images, _labels in run.steps():
             with run.autocast():
@@ -98,7 +96,8 @@ def main() -> None:
             pairs = [(t, s) for t in range(2) for s in range(len(logs)) if s != t]
             loss = -sum((targets[t] * logs[s]).sum(1).mean() for t, s in pairs) / len(pairs)
             assert isinstance(loss, Tensor)
-            run.step(loss)
+            if not run.step(loss):
+                continue
             done = run.step_number / (args.epochs * len(loader))
             momentum = 1 - (1 - args.momentum) * (math.cos(math.pi * done) + 1) / 2
             with torch.no_grad():

@@ -18,14 +18,12 @@ from typing import Any
 from zlib import crc32
 
 import torch
-from common import start
-from run import Run, arguments, parameters, total, wrapped
+from run import Run, arguments, parameters, photographs, start, total, wrapped
 from small_resnet import SmallResNet
 from torch import nn
 
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import imagenet
-from gpupipe.testing.photos import make_photos
 
 
 def parse() -> argparse.Namespace:
@@ -86,7 +84,7 @@ def main() -> None:
     args = parse()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
+    data = photographs(args, shard)
     options: dict[str, Any] = {
         "global_batch_size": args.batch_size,
         "num_workers": args.workers,
@@ -104,14 +102,14 @@ def main() -> None:
     model = make_model(args, len(images.classes)).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         network.train()
         for batch, labels in run.steps():
             with run.autocast():
                 loss = nn.functional.cross_entropy(network(batch), labels)
             run.step(loss)
-        run.end_epoch(accuracy=accuracy(model, evaluation), best="accuracy")
+        run.end_epoch(accuracy=accuracy(run.averaged(model), evaluation), best="accuracy")
     if loader.report().samples:
         print(loader.report())
 

@@ -1,7 +1,7 @@
 """Train an image classifier with Lightning.
 
     python examples/lightning_imagenet.py                                  # no data needed: makes photographs
-    python examples/lightning_imagenet.py /data/imagenet --devices 8 --batch-size 256 --epochs 90
+    python examples/lightning_imagenet.py /data/imagenet --devices 8 --batch-size 2048 --epochs 90
     python examples/lightning_imagenet.py --resume                         # goes on where it stopped
 
 The data folder holds ``train/<class>/*`` and ``val/<class>/*``. Lightning stores the loader's state in its checkpoints
@@ -50,7 +50,7 @@ class Photos(L.LightningDataModule):
         # a DistributedSampler only into torch's own loader, so the shard has to be named.
         assert self.trainer is not None
         return DataLoader(
-            datasets.ImageFolder(self.root / part, pipeline), batch_size=self.batch_size, seed=0,
+            datasets.ImageFolder(self.root / part, pipeline), global_batch_size=self.batch_size, seed=0,
             num_workers=min(8, os.cpu_count() or 1), device=self.trainer.strategy.root_device,
             shard=Shard.from_env(), **more,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--devices", type=int, default=1, help="how many")
     p.add_argument("--accelerator", default="auto", help='"auto", "gpu" or "cpu"')
     p.add_argument("--epochs", type=int, default=2, help="how many in all, counted from 0")
-    p.add_argument("--batch-size", type=int, default=16, help="per device")
+    p.add_argument("--batch-size", type=int, default=16, help="of all devices together")
     p.add_argument("--size", type=int, default=128, help="edge of the training images in pixels")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, default=-1, help="stop after this many steps; -1: never")

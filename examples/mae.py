@@ -12,13 +12,11 @@ the pixels of the others, normalized by patch.
 from __future__ import annotations
 
 import torch
-from common import start
-from run import Run, arguments, knn_accuracy, parameters, wrapped
+from run import Run, arguments, knn_accuracy, parameters, photographs, start, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, datasets, transforms as T
 from gpupipe.pipelines import imagenet
-from gpupipe.testing.photos import make_photos
 
 
 def blocks(width: int, depth: int) -> nn.Module:
@@ -84,7 +82,7 @@ def main() -> None:
     args = p.parse_args()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
+    data = photographs(args, shard)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     normalize = [T.ToTensor(), T.Normalize(imagenet.MEAN, imagenet.STD)]
     crop = T.RandomResizedCrop(args.size, scale=(0.2, 1.0), interpolation="bicubic")
@@ -98,13 +96,13 @@ def main() -> None:
     model = MaskedAutoencoder(args.size, args.patch, args.width, args.depth).to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr, betas=(0.9, 0.95))
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         for images, _labels in run.steps():
             with run.autocast():
                 loss = network(images, args.masked)
             run.step(loss)
-        run.end_epoch(knn=knn_accuracy(_Features(model), known, asked), best="knn")
+        run.end_epoch(knn=knn_accuracy(_Features(run.averaged(model)), known, asked), best="knn")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train an image classifier with Ray Train, on workers that may come and go.
 
     python examples/ray_imagenet.py                                        # no data needed: makes photographs
-    python examples/ray_imagenet.py /data/imagenet --workers 4 16 --global-batch-size 1024 --epochs 90
+    python examples/ray_imagenet.py /data/imagenet --workers 4 16 --batch-size 1024 --epochs 90
     python examples/ray_imagenet.py --resume                               # goes on where it stopped
 
 The data folder holds ``train/<class>/*`` and ``val/<class>/*``, at the same path on every machine, and the run folder
@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--workers", type=int, nargs=2, default=(1, 1), metavar=("LEAST", "MOST"), help="how many")
     p.add_argument("--cpu", action="store_true", help="use no GPU")
     p.add_argument("--epochs", type=int, default=2, help="how many in all, counted from 0")
-    p.add_argument("--global-batch-size", type=int, default=16, help="of all workers together")
+    p.add_argument("--batch-size", type=int, default=16, help="of all workers together")
     p.add_argument("--size", type=int, default=128, help="edge of the training images in pixels")
     p.add_argument("--save-every", type=int, default=500, help="steps between checkpoints within an epoch")
     p.add_argument("--max-steps", type=int, help="stop after this many steps, as if the machines had been switched off")
@@ -49,7 +49,7 @@ def loader_of(args: argparse.Namespace, part: str, world: World) -> DataLoader:
     training = part == "train"
     pipeline = imagenet.train(args.size) if training else imagenet.val(args.size, resize=round(args.size * 256 / 224))
     return DataLoader(
-        datasets.ImageFolder(args.data / part, pipeline), global_batch_size=args.global_batch_size, shuffle=training,
+        datasets.ImageFolder(args.data / part, pipeline), global_batch_size=args.batch_size, shuffle=training,
         drop_last=training, seed=0, num_workers=min(8, os.cpu_count() or 1), shard=world.shard, device=world.device,
     )  # fmt: skip
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import torch
 import torch.distributed.nn as dist_nn
-from common import start
-from run import Run, arguments, knn_accuracy, parameters, wrapped
+from run import Run, arguments, knn_accuracy, parameters, photographs, start, wrapped
 from small_resnet import SmallResNet
 from torch import Tensor, distributed as dist, nn
 
 from gpupipe import DataLoader, datasets
 from gpupipe.pipelines import imagenet, simclr
-from gpupipe.testing.photos import make_photos
 
 
 class Projected(nn.Module):
@@ -56,7 +54,7 @@ def main() -> None:
     args = p.parse_args()
     shard, device = start(args)
     torch.manual_seed(args.seed)  # the same weights on every rank
-    data = args.data or make_photos(args.out / "photos", classes=4, per_class=64, seed=args.seed)
+    data = photographs(args, shard)
     common = {"num_workers": args.workers, "device": device, "engine": args.engine}
     loader = DataLoader(
         datasets.ImageFolder(data, simclr.train(args.size)), global_batch_size=args.batch_size, shuffle=True,
@@ -69,7 +67,7 @@ def main() -> None:
     model = Projected().to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         for (one, two), _labels in run.steps():
             with run.autocast():
@@ -77,7 +75,7 @@ def main() -> None:
                 found = network(torch.cat([one, two]))
             one, two = found.chunk(2)
             run.step(nt_xent(one, two, args.temperature))
-        run.end_epoch(knn=knn_accuracy(model.encoder, known, asked), best="knn")
+        run.end_epoch(knn=knn_accuracy(run.averaged(model).encoder, known, asked), best="knn")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from common import start
 from PIL import Image
-from run import Run, arguments, parameters, prepared, wrapped
+from run import Run, arguments, parameters, prepared, start, wrapped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -181,14 +180,14 @@ def main() -> None:
     model = CenterNet(args.classes).to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         network.train()
         for (images, _), targets in run.steps():
             with run.autocast():
                 heat, sides = network(images)
             run.step(loss_of(heat.float(), sides.float(), targets))
-        found = mean_precision(model, evaluation, data / "annotations/instances_val2017.json")
+        found = mean_precision(run.averaged(model), evaluation, data / "annotations/instances_val2017.json")
         run.end_epoch(precision=found, best="precision")
 
 

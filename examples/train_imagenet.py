@@ -3,7 +3,8 @@
     python examples/train_imagenet.py                                          # no data needed: makes photographs
     python examples/train_imagenet.py /data/imagenet --model resnet50 --epochs 90 --batch-size 256 --lr 0.5
     torchrun --nproc-per-node 8 examples/train_imagenet.py /data/imagenet --model resnet50 --batch-size 2048 --lr 4
-    sbatch examples/train_imagenet.slurm /data/imagenet --model resnet50 --batch-size 2048 --lr 4
+    sbatch examples/train_imagenet.slurm /data/imagenet --model resnet50 --batch-size 2048 --lr 4 --epochs 600 \
+        --size 176 --auto-augment ta_wide --erase 0.1 --mixup 0.2 --cutmix 1 --ema 0.9999 --weight-decay 2e-5
     python examples/train_imagenet.py --resume                                 # goes on where it stopped
 
 The data folder holds ``train/<class>/*`` and ``val/<class>/*``. On a GPU it trains in bfloat16. The run folder gets
@@ -21,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import start
-from run import Run, arguments, parameters, prepared, total, wrapped
+from run import Run, arguments, parameters, prepared, start, total, wrapped
 from small_resnet import SmallResNet
 from torch import nn
 
@@ -34,7 +34,10 @@ from gpupipe.testing.photos import make_photos
 def parse() -> argparse.Namespace:
     p = arguments(__doc__, "imagenet", epochs=5, batch_size=32, size=224, lr=0.06, weight_decay=5e-5)
     p.add_argument("--model", default="small", help='"small" (built in), or a name of torchvision such as "resnet50"')
-    p.add_argument("--compile", action="store_true", help="torch.compile the model")
+    p.add_argument("--auto-augment", choices=["ta_wide", "ra", "augmix", "imagenet"], help="policy of random changes")
+    p.add_argument("--erase", type=float, default=0.0, help="probability of erasing a rectangle")
+    p.add_argument("--mixup", type=float, default=0.0, help="alpha of MixUp, such as 0.2; 0: off")
+    p.add_argument("--cutmix", type=float, default=0.0, help="alpha of CutMix, such as 1; 0: off")
     p.add_argument("--label-smoothing", type=float, default=0.1, help="share of the target that goes to all classes")
     p.add_argument("--on-error", default="replace", choices=["raise", "replace"], help="what a bad image does")
     return p.parse_args()
@@ -46,8 +49,11 @@ def make_loaders(args: argparse.Namespace, shard: Shard, device: torch.device) -
         make_photos(root / "val", classes=4, per_class=16, seed=args.seed + 1)
 
     root = args.data or prepared(args.out / "photos", shard, make)
-    train = imagenet.train(args.size, memory_format="channels_last")
-    val = imagenet.val(args.size, resize=round(args.size * 256 / 224), memory_format="channels_last")
+    val_steps = imagenet.val(args.size, resize=round(args.size * 256 / 224), memory_format="channels_last")
+    val = datasets.ImageFolder(root / "val", val_steps)
+    strengths = {name: getattr(args, name) for name in ("auto_augment", "erase", "mixup", "cutmix")}
+    steps = imagenet.train_strong(args.size, **strengths, num_classes=len(val.classes), memory_format="channels_last")
+    train = datasets.ImageFolder(root / "train", steps)
     common: dict[str, Any] = {
         "global_batch_size": args.batch_size,
         "num_workers": args.workers,
@@ -57,10 +63,8 @@ def make_loaders(args: argparse.Namespace, shard: Shard, device: torch.device) -
         "shard": shard,
     }
     return (
-        DataLoader(
-            datasets.ImageFolder(root / "train", train), shuffle=True, drop_last=True, on_error=args.on_error, **common
-        ),
-        DataLoader(datasets.ImageFolder(root / "val", val), **common),
+        DataLoader(train, shuffle=True, drop_last=True, on_error=args.on_error, **common),
+        DataLoader(val, **common),
     )
 
 
@@ -101,14 +105,14 @@ def main() -> None:
     optimizer = torch.optim.SGD(parameters(model, args.weight_decay), args.lr, momentum=0.9, nesterov=True)
     criterion = nn.CrossEntropyLoss(label_smoothing=args.label_smoothing)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(torch.compile(model) if args.compile else model, device)  # type: ignore[arg-type]
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         network.train()
         for images, target in run.steps():
             with run.autocast():
                 loss = criterion(network(images), target)
             run.step(loss)
-        loss, top1, top5, count = evaluate(run, model, evaluation)
+        loss, top1, top5, count = evaluate(run, run.averaged(model), evaluation)
         run.end_epoch(val_loss=loss, top1=top1, top5=top5, val_images=count, best="top1")
     if loader.report().samples:
         print(loader.report())

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import start
 from PIL import Image
-from run import Run, arguments, parameters, prepared, wrapped
+from run import Run, arguments, parameters, prepared, start, wrapped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -104,14 +103,14 @@ def main() -> None:
     model = SmallNet(args.classes).to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         network.train()
         for images, masks in run.steps():
             with run.autocast():
                 loss = F.cross_entropy(network(images), masks.long(), ignore_index=IGNORED)
             run.step(loss)
-        run.end_epoch(mean_iou=mean_iou(model, evaluation, args.classes), best="mean_iou")
+        run.end_epoch(mean_iou=mean_iou(run.averaged(model), evaluation, args.classes), best="mean_iou")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import start
-from run import Run, arguments, parameters, prepared, total, wrapped
+from run import Run, arguments, parameters, prepared, start, total, wrapped
 from torch import Tensor, nn
 
 from gpupipe import DataLoader, Shard, datasets
@@ -142,14 +141,14 @@ def main() -> None:
     model = make_model(args, len(evaluation.dataset.classes)).to(device)
     optimizer = torch.optim.SGD(parameters(model, args.weight_decay), args.lr, momentum=0.9)
     run = Run(args, device, loader, {"model": model}, optimizer)
-    network = wrapped(model, device)
+    network = wrapped(model, args, device)
     for _ in run.epochs():
         network.train()
         for clips, target in run.steps():
             with run.autocast():
                 loss = nn.functional.cross_entropy(network(clips), target)
             run.step(loss)
-        top1, videos, count = evaluate(run, model, evaluation)
+        top1, videos, count = evaluate(run, run.averaged(model), evaluation)
         run.end_epoch(top1=top1, videos=videos, clips=count, best="top1")
 
 

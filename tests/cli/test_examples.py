@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from interpreter import Interpreter
 from launch import run_ranks
+from recipe_runs import checkpoint, metrics, same
 
 from gpupipe.testing.photos import make_photos
 
@@ -57,29 +55,6 @@ def whole(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def checkpoint(out: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = torch.load(out / "last.pt", weights_only=True)
-    return loaded
-
-
-def metrics(out: Path) -> list[dict[str, str]]:
-    """What does not depend on the clock."""
-    with (out / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if k not in ("images_per_second", "waited_for_data")} for row in rows]
-
-
-def same(a: Any, b: Any) -> bool:
-    """Equal to the last bit."""
-    if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
-
-
 def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, whole: Path, tmp_path: Path) -> None:
     # 6 steps an epoch, a checkpoint at every even step: both stops throw one step away.
     train(tmp_path / "parts", "--max-steps", 3)
@@ -92,6 +67,20 @@ def test_a_run_stopped_twice_ends_where_an_undisturbed_one_ends(train: Train, wh
     assert same(checkpoint(whole), checkpoint(tmp_path / "parts"))
     assert metrics(whole) == metrics(tmp_path / "parts")
     assert [row["val_images"] for row in metrics(whole)] == ["15", "15"]
+
+
+def test_all_options_together_resume_exactly(train: Train, tmp_path: Path) -> None:
+    more: tuple[object, ...] = ("--auto-augment", "ta_wide", "--erase", 0.5, "--mixup", 0.2, "--cutmix", 1)
+    more += ("--amp", "float16", "--accumulate", 4, "--clip", 1, "--ema", 0.9)
+    train(tmp_path / "whole", *more)
+    train(tmp_path / "parts", *more, "--max-steps", 5)
+    assert checkpoint(tmp_path / "parts")["step"] == 4  # not 2, in the middle of four batches
+    train(tmp_path / "parts", *more, "--resume")
+    whole = checkpoint(tmp_path / "whole")
+    assert same(whole, checkpoint(tmp_path / "parts"))
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    # Four changes: after four batches and after the last two, in each epoch.
+    assert whole["average"]["n_averaged"] == 4 and whole["scaler"]["scale"] > 0
 
 
 def test_two_ranks_evaluate_every_image_once_and_resume_exactly(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from interpreter import Interpreter
 from launch import run_ranks
+from recipe_runs import checkpoint, metrics, same
 
 pytest.importorskip("av")
 
@@ -35,24 +33,6 @@ def data(warm: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made")
     run(warm, out, "--epochs", 0, "--videos", 5)
     return out / "videos"
-
-
-def checkpoint(out: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = torch.load(out / "last.pt", weights_only=True)
-    return loaded
-
-
-def metrics(out: Path) -> list[dict[str, str]]:
-    """What does not depend on the clock."""
-    with (out / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if k not in ("images_per_second", "waited_for_data")} for row in rows]
-
-
-def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether two checkpoints have the same weights, to the last bit, and the same place in the data."""
-    weights = all(torch.equal(a["model"][k], v) for k, v in b["model"].items())
-    return weights and a["loader"] == b["loader"] and a["step"] == b["step"]
 
 
 @pytest.mark.part(of=2)
