@@ -3,7 +3,7 @@
     GpupipeError
     ├── ConfigError          (also ValueError)    an argument is wrong, or two of them do not fit together
     │   ├── DatasetError                          a dataset is empty or missing, or its index is unusable
-    │   ├── MemoryBudgetError                     a request cannot fit into memory; shows the calculation
+    │   ├── MemoryBudgetError                     a batch does not fit into /dev/shm
     │   ├── PipelineError                         an engine cannot run this pipeline; names the transform
     │   └── TranslationError                      a torch or torchvision object has no gpupipe equivalent
     ├── StateError           (also ValueError)    a state_dict does not belong to this loader
@@ -71,7 +71,7 @@ class DatasetError(ConfigError):
 
 
 class MemoryBudgetError(ConfigError):
-    """A request cannot fit into the available memory. The message shows the calculation."""
+    """A batch does not fit into /dev/shm, through which worker processes hand it over."""
 
 
 class PipelineError(ConfigError):

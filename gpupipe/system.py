@@ -15,7 +15,7 @@ _PROC, _CGROUPS, _SHM = Path("/proc"), Path("/sys/fs/cgroup"), Path("/dev/shm")
 def memory_limit() -> int | None:
     """Return the bytes that this process may use at most: the smaller limit of machine and container, plus all swap.
 
-    This upper bound serves to reject what can never fit. Other processes use a part of it.
+    Other processes use a part of it.
     """
     found = _fields(_PROC / "meminfo")
     if "MemTotal" not in found:

@@ -18,7 +18,7 @@ MODULES = {
     "world": ("Processes", "", ("gpupipe.World", "gpupipe.Shard", "gpupipe.Plan", "gpupipe.Batch")),
     "pipelines": ("Pipelines", "Ready-made pipelines.", ()),
     "integrations": ("Integrations", "", ("gpupipe.integrations.ray", "gpupipe.integrations.transformers")),
-    "memory": ("Memory", "What a loader will hold.", ("gpupipe.memory",)),
+    "memory": ("Memory", "What is held, and giving it back.", ("gpupipe.memory",)),
     "errors": ("Errors and warnings", "", ("gpupipe.errors", "gpupipe.reasons")),
 }
 """By page: title, first sentence, and what is documented."""

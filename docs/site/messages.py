@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gpupipe"
 ERRORS = {
     "ConfigError": "An argument is wrong, or two of them do not fit together.",
     "DatasetError": "A dataset is empty or missing, or its index is unusable.",
-    "MemoryBudgetError": "A request cannot fit into memory.",
+    "MemoryBudgetError": "A batch does not fit into /dev/shm.",
     "PipelineError": "An engine cannot run this pipeline.",
     "TranslationError": "An object of torch or torchvision has no equivalent in gpupipe.",
     "StateError": "A state does not belong to this loader.",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..reading.setup import Setup
 from ..transforms.ops import Call, Op, Views
 from ..types import Batch, Plan
-from .memory_uses import MemoryUse, Workload
 
 if TYPE_CHECKING:
     from .delivery import KeepAlive  # imports torch
@@ -98,10 +97,3 @@ class EngineConfig(ABC):
     def remarks(self, setup: Setup) -> list[str]:
         """Notes on how the engine will run the setup, for ``repr`` and the report."""
         return []
-
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        """Return the memory that the engine will hold for a workload, as far as it is known before anything is read.
-
-        Takes milliseconds and starts nothing.
-        """
-        return ()

@@ -21,7 +21,6 @@ from ..types import Batch, Plan
 from .base import Engine, EngineConfig, Run
 from .delivery import target_to_device, to_device
 from .following import with_targets
-from .memory_uses import MemoryUse, Workload
 
 
 def setups_of(setup: Setup) -> list[Setup]:
@@ -62,10 +61,6 @@ class PartEngines(EngineConfig):
         counts = zip(mixture.parts, blend.proportions(0).counts(blend.length).tolist(), strict=True)
         shares = ", ".join(f"{count:,} samples of {part!r}" for part, count in counts)
         return [f"mixture: the first epoch has {shares}", *dict.fromkeys(parts)]
-
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        uses = [replace(workload, setup=part) for part in setups_of(workload.setup)]
-        return [use for config, part in self._with(uses) for use in config.memory_uses(part)]
 
     def _with(self, each: Sequence[Any]) -> Iterator[tuple[EngineConfig, Any]]:
         return zip(self.configs, each, strict=True)

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.filesize import decimal
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from .. import system
+from ..errors import MemoryBudgetError
 from .apply import Arrays
 
 
@@ -24,10 +27,19 @@ def stack_images(images: Sequence[Arrays]) -> Any:
 
 
 def worker_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return an uninitialized tensor; in a worker, in shared memory, which saves a copy as in torch's own collate."""
+    """Return an uninitialized tensor; in a worker, in shared memory, which saves a copy as in torch's own collate.
+
+    Raises :class:`MemoryBudgetError` if /dev/shm is too full: writing to the tensor would then end the worker.
+    """
     if get_worker_info() is None:
         return torch.empty(shape, dtype=dtype, device="cpu")
     n = int(np.prod(shape)) * dtype.itemsize
+    free = system.shm_free()
+    if free is not None and n > free:
+        raise MemoryBudgetError(
+            f"a batch of {decimal(n)} does not fit into /dev/shm, which has {decimal(free)} left: use a smaller "
+            "batch_size, prefetch_factor or num_workers, or a larger /dev/shm (docker run --shm-size=...)"
+        )
     storage = torch.UntypedStorage._new_shared(n, device="cpu")  # type: ignore[no-untyped-call]
     empty = torch.empty(0, dtype=dtype, device="cpu")
     return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]

@@ -136,8 +136,7 @@ class DataLoader(TorchLoader[Any]):
         TranslationError: something of torchvision or user code has no gpupipe equivalent, and an engine other than
             ``"auto"`` and ``"torch"`` was named.
         PipelineError: the engine cannot run the pipeline.
-        MemoryBudgetError: the loader certainly needs more memory than there is. For a GPU the first ``iter()`` raises
-            it, because the constructor must not touch the GPU. See :func:`gpupipe.memory.estimate`.
+        MemoryBudgetError: a batch of a worker process does not fit into /dev/shm. The iterator raises it.
     """
 
     dataset: Any

@@ -39,7 +39,6 @@ from .collating import Collate, WatchedCalls
 from .engine_choice import calls_of, has_calls, start_method
 from .epoch import Ahead, EpochIterator
 from .function_marks import mark_of
-from .memory_limits import Estimate, check_device, check_host, estimate
 from .resolve import NotNative, Resolved, resolve, same_work
 from .running import Running
 from .samplers import OwnSampler, own_batches, own_sampler
@@ -246,10 +245,8 @@ class NativeSession(Session):
             return EpochIterator(self, partial(len, self.batching))
 
     def build(self) -> Engine:
-        """Build another engine. Raises :class:`MemoryBudgetError` if the GPU is too small."""
+        """Build another engine."""
         resolved = self.resolved
-        if self.device.type == "cuda":
-            check_device(resolved.config, resolved.workload, torch.cuda.mem_get_info(self.device)[1])
         if resolved.setup.cache is not None:
             resolved.setup.cache.hold()
         setup = replace(resolved.setup, device=str(self.device))
@@ -259,11 +256,9 @@ class NativeSession(Session):
         return engine
 
     def grow(self, size: int) -> None:
-        """Build further engines for batches of up to ``size`` samples, with some margin. Raises
-        :class:`MemoryBudgetError` if they do not fit."""
+        """Build further engines for batches of up to ``size`` samples, with some margin."""
         resolved = self.resolved
         self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
-        check_host(self.resolved.config, self.resolved.workload)
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
         self._glance = Glance(self.arguments.dataset)
@@ -374,10 +369,6 @@ class NativeSession(Session):
         self.position.load(found)
         # Iterators that have begun belong to the old position, so they end.
         self.generation += 1
-
-    def estimate(self) -> Estimate:
-        """Estimate the memory that the loader will hold."""
-        return estimate(self.resolved.config, self.resolved.workload)
 
     def close(self) -> None:
         self.generation += 1

@@ -14,7 +14,6 @@ from torch.utils.data._utils import collate as torch_collate
 
 from ..datasets.dataset import Dataset
 from ..engines.base import EngineConfig
-from ..engines.memory_uses import Workload
 from ..errors import ConfigError, DatasetError, PipelineError, TranslationError
 from ..interop import translate_dataset
 from ..interop.classes import exact_name, shown
@@ -38,9 +37,6 @@ from ..transforms.padding import padded
 from .arguments import Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import calls_of, choose_engine, has_calls
-from .memory_limits import check_host
-
-_ENDLESS = 1 << 62
 
 
 class NotNative(Exception):
@@ -71,12 +67,6 @@ class Resolved:
     """Why ``engine="auto"`` passed over DALI."""
     rows: tuple[Rows, ...] = ()
     """Arrays of scripts' datasets whose code does not run any more."""
-
-    @property
-    def workload(self) -> Workload:
-        """The work of the engine on this rank."""
-        total = self.batching.sampler.length
-        return Workload(self.setup, _ENDLESS if total is None else -(-total // self.batching.shard.world_size))
 
 
 def _refuse_others(dataset: Any) -> None:
@@ -160,9 +150,7 @@ def resolve(a: Arguments) -> Resolved:
         _try_functions(dataset)
     if passed_over:
         warn("engine='auto' takes the torch engine", passed_over, FallbackWarning)
-    resolved = Resolved(setup, batching, config, why, passed_over, tuple(rows))
-    check_host(config, resolved.workload)
-    return resolved
+    return Resolved(setup, batching, config, why, passed_over, tuple(rows))
 
 
 def _of_rows(a: Arguments, used: list[Rows], rows: Rows) -> Dataset | None:

@@ -16,7 +16,6 @@ from ..types import Plan, Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .bottleneck import Measured, Work, bottleneck
-from .memory_limits import Estimate
 
 _NO_PLANS = (
     "torch's DataLoader runs this dataset, and it only knows the next batch; print the loader to see why gpupipe's "
@@ -150,10 +149,6 @@ class Session(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop every thread and process and free the memory. A later epoch starts them again."""
-
-    def estimate(self) -> Estimate:
-        """Estimate the memory that the loader will hold, as far as it is known."""
-        return Estimate(())
 
     @property
     @abstractmethod

@@ -1,6 +1,5 @@
-"""Memory reports, estimates, preallocation and release.
+"""Memory reports, preallocation and release.
 
-    print(gpupipe.memory.estimate(loader))            # before: a calculation
     gpupipe.memory.preallocate(device_bytes=4 << 30)  # when several processes share a GPU
     print(gpupipe.memory.report())                    # at any time
     gpupipe.memory.release()                          # between phases: return free memory
@@ -16,7 +15,6 @@ eighth of the images per second; ``MALLOC_ARENA_MAX=1`` costs a third of them.
 
 from __future__ import annotations
 
-from ..loader.memory_limits import Estimate
-from .held import DeviceMemory, MemoryReport, estimate, preallocate, release, report
+from .held import DeviceMemory, MemoryReport, preallocate, release, report
 
-__all__ = ["DeviceMemory", "Estimate", "MemoryReport", "estimate", "preallocate", "release", "report"]
+__all__ = ["DeviceMemory", "MemoryReport", "preallocate", "release", "report"]

@@ -5,19 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.filesize import decimal
 
 from .. import system
 from ..engines.dali import pools
 from ..errors import ConfigError
-from ..loader.memory_limits import Estimate
 from ..sources.remote.memory_cache import unmap
 from ..system import ProcessMemory
-
-if TYPE_CHECKING:
-    from ..loader.dataloader import DataLoader
 
 
 @dataclass(frozen=True)
@@ -118,22 +114,6 @@ def _devices(cuda: Any) -> Iterator[DeviceMemory]:
         allocated, reserved = cuda.memory_allocated(i), cuda.memory_reserved(i)
         if reserved or in_use(i):  # querying the free memory of an unused GPU would allocate some
             yield DeviceMemory(i, allocated, reserved, *cuda.mem_get_info(i))
-
-
-def estimate(loader: DataLoader) -> Estimate:
-    """Calculate the memory that a loader will hold: ``print(estimate(loader))``.
-
-    "About" marks averages over a sample of the index. Python, torch and DALI themselves are not included, nor what
-    DALI's pools keep beyond current use.
-
-    >>> import numpy as np
-    >>> from gpupipe import DataLoader, datasets
-    >>> pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8))
-    >>> print(estimate(DataLoader(pixels, batch_size=2, engine="torch", device="cpu")))
-    host: 384 bytes
-      output batches: 2 × 3 × 8 × 8 × 1 byte × 1 handed out = 384 bytes
-    """
-    return loader._session.estimate()
 
 
 def preallocate(*, device_bytes: int = 0, pinned_bytes: int = 0, device: Any = None) -> None:

@@ -14,7 +14,7 @@ from clips import BATCH, ENGINES, FRAMES, GRAY, RAW, SEED, TRAIN, clips
 from support import identical, native_session, plans_of, python_threads, settled
 from torch import Tensor
 
-from gpupipe import DataLoader, Shard, datasets, engines, memory, transforms as T
+from gpupipe import DataLoader, Shard, datasets, engines, transforms as T
 from gpupipe.datasets import Subset
 from gpupipe.errors import ConfigError, SampleError
 from gpupipe.pipelines import kinetics
@@ -148,22 +148,6 @@ def test_what_it_says_of_itself(engine: str, clip_files: list[Path], clip_loader
     iter(loader)
     assert f"PyAV {av.__version__}" in repr(loader)
     assert ("2 threads" in repr(loader)) == (engine == "dali")
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_memory_is_estimated_of_all_frames(engine: str, clip_files: list[Path], clip_loaders: Any, graph: bool) -> None:
-    pipeline = T.Compose([T.TemporalSubsample(4), *(GRAY if graph else TRAIN)])
-    estimate = memory.estimate(clip_loaders(clips(clip_files, pipeline), engine))
-    output = next(n for n in estimate.uses if n.what == "output batches")
-    assert output.nbytes == BATCH * 4 * 3 * 24 * 24 * 4 * (3 if engine == "dali" else 1)
-    assert "× 4 × 3 × 24 × 24 × 4 bytes" in output.formula
-    found = [n for n in estimate.uses if n.what == "decoded frames"]
-    if engine == "dali" and not graph:
-        assert not found  # a frame goes into its batch at once
-        return
-    (decoded,) = found
-    mean = np.mean([h * w for h, w in clips(clip_files).sizes.tolist()])
-    assert decoded.nbytes == pytest.approx((len(clip_files) if engine == "dali" else 1) * 4 * mean * 3, rel=0.01)
 
 
 def test_subsets_and_several_clips_of_a_video(engine: str, clip_files: list[Path], clip_loaders: Any) -> None:

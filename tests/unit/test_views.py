@@ -11,12 +11,11 @@ import torch
 from PIL import Image
 from support import write_photos
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import transforms as T
 from gpupipe.bench.measure import count_images
 from gpupipe.datasets import ImageFolder
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.kernels.apply import apply_sample
-from gpupipe.memory import estimate
 from gpupipe.parity.compare import compare
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Flip, Views, by_view
@@ -168,13 +167,3 @@ def test_batches_of_views_are_counted_in_images() -> None:
     views = torch.zeros(5, 3, 2, 2), torch.zeros(5, 3, 1, 1)
     assert count_images([views, torch.zeros(5)]) == 5 and count_images(views) == 5
     assert count_images([torch.zeros(4, 3, 2, 2), torch.zeros(4)]) == 4
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_memory_is_estimated_for_each_view(engine: Any, folder: Path) -> None:
-    dataset = ImageFolder(folder, TWO)
-    with DataLoader(dataset, batch_size=2, engine=engine, device="cpu") as loader:
-        uses = {use.what: use for use in estimate(loader).uses}
-    count = 1 if engine == "torch" else 3
-    assert uses["output batches of view 1"].nbytes == 2 * 3 * 32 * 32 * 4 * count
-    assert uses["output batches of view 2"].nbytes == 2 * 3 * 16 * 16 * 4 * count

@@ -20,7 +20,7 @@ pytest.importorskip("nvidia.dali")
 from odd_files import DAMAGED, JPEG, PICTURES, encode, picture
 from support import Encoded, images_of, setup_of
 
-from gpupipe import DataLoader, SampleError, memory, transforms as T
+from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs.decode import decode, peek
 from gpupipe.codecs.files import Place
 from gpupipe.codecs.jpeg_structure import ODD
@@ -257,21 +257,6 @@ def test_repr_and_report_say_what_pillow_decodes_and_how_fast(loaders: Any, tmp_
     assert re.search(speed, repr(loader.report()))  # also when all is over
     assert "Pillow decode" not in repr(loaders(ImageList(paths[:2], transform=CROP)))
     assert "Pillow decode" not in repr(loaders(ImageList(paths, transform=CROP), engine="torch"))
-
-
-def test_the_memory_of_pillows_pixels_is_in_the_estimate(loaders: Any, tmp_path: Path) -> None:
-    paths = write(tmp_path / "files", ["rgb.jpg", "p.gif", "rgb.png", "rgb.jpg"]) * 20  # half of them are Pillow's
-    estimate = {}
-    for count, dataset in ((0, paths[::4]), (1, paths)):
-        loader = loaders(ImageList(dataset, transform=T.Compose([T.Resize((20, 20)), T.PILToTensor()])))
-        estimate[count] = [use for use in memory.estimate(loader).uses if use.what == "images that Pillow decodes"]
-        assert len(estimate[count]) == count
-    (use,) = estimate[1]
-    setup = loader._session.resolved.setup
-    assert use.nbytes == 0.5 * 4 * (2 * setup.prefetch_factor + 1) * 61 * 83 * 3 and not use.certain
-    list(loader)
-    held = loader._session.running.engine.reader.buffers.nbytes
-    assert 0.5 * use.nbytes < held <= use.nbytes
 
 
 def test_of_a_torch_dataset_it_is_known_afterwards(loaders: Any, tmp_path: Path) -> None:

@@ -25,11 +25,6 @@ def is_safe(coding: Coding) -> bool:
     return coding in SAFE
 
 
-def share_by_pillow(dataset: Dataset) -> float:
-    """Return the share of images that Pillow decodes in place of DALI, 0 to 1; 0 if unknown."""
-    return _by_pillow(dataset).total() / max(len(dataset), 1)
-
-
 def by_pillow(dataset: Dataset) -> str:
     """Return a sentence about images that Pillow decodes in place of DALI; empty if there are none or it is unknown."""
     counts = _by_pillow(dataset)

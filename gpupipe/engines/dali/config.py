@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import ConfigError, MissingDependency, PipelineError
 from ...reading.setup import Setup
 from ..base import Engine, EngineConfig
-from ..memory_uses import MemoryUse, Workload
 from .codings import by_pillow
 from .options import Options
 from .presence import installed
@@ -92,10 +90,3 @@ class Dali(Options, EngineConfig):
         from .routes import route_of
 
         return [sentence for sentence in (by_pillow(setup.dataset), route_of(setup, self).remark()) if sentence]
-
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        """The memory of batches, and of what is read ahead. DALI's pools are larger: a freed buffer stays in them, and
-        is used again only for what fits into it."""
-        from .routes import route_of
-
-        return route_of(workload.setup, self).memory_uses(workload)

@@ -5,10 +5,9 @@ An executor gets plans with their data, in order. It starts nothing before the f
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,10 +27,8 @@ from ...transforms.ops import Op
 from ...types import Plan
 from ..delivery import to_device
 from ..host.image_threads import ImageThreads, Making
-from ..memory_uses import MemoryKind, MemoryUse, Workload
-from .codings import share_by_pillow
 from .graph_end import GraphEnd
-from .pieces import AHEAD, images_of_a_piece, rows_of_pieces
+from .pieces import AHEAD, rows_of_pieces
 from .runner import Failed, Piece, Runner
 
 
@@ -106,38 +103,6 @@ class Executor(ABC):
         """Return facts for users."""
         return {}
 
-    @abstractmethod
-    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
-        """Return uses of memory, see :meth:`gpupipe.engines.base.EngineConfig.memory_uses`.
-
-        ``windows``: whether only the window of a first crop may be decoded.
-        """
-
-    def _read_ahead(self, workload: Workload) -> list[MemoryUse]:
-        """Return memory that readers hold for the graph. Clips arrive decoded, and the graph itself opens files."""
-        s, batch = workload.setup, workload.batch_size
-        staging: MemoryKind = "pinned" if s.cuda else "host"
-        ahead = (2 * s.prefetch_factor + 1) * batch
-        if s.dataset.kind == "clips":
-            return workload.decoded(staging, ahead)
-        uses = workload.encoded(staging, ahead) if s.dataset.kind == "files" and not s.dataset.whole_files else []
-        if share := share_by_pillow(s.dataset):
-            handed = workload.decoded(staging, math.ceil(share * ahead))
-            uses += [replace(use, what="images that Pillow decodes") for use in handed]
-        pixels = s.dataset.common_size() if s.cuda and s.dataset.kind == "pixels" else None
-        if pixels is not None:  # the GPU reads them from pinned memory
-            formula = f"{batch:,} × 3 × {pixels[0]} × {pixels[1]} × 1 byte × {s.prefetch_factor + 1} in flight"
-            nbytes = batch * 3 * pixels[0] * pixels[1] * (s.prefetch_factor + 1)
-            uses.append(MemoryUse("pinned pixels", "pinned", nbytes, formula))
-        return uses
-
-    def _decoded(self, workload: Workload, place: MemoryKind, count: int, windows: bool) -> list[MemoryUse]:
-        """Return memory of images that the graph decodes."""
-        if workload.setup.dataset.kind == "clips":
-            return []
-        whole = not windows or window_of(workload.setup.pipeline.skeleton) is None
-        return workload.decoded(place, count, at_once=whole)
-
     def ops(self, plan: Plan, left: Sequence[Op] | None = None) -> tuple[Op, ...]:
         """Return the ops of a plan, or the ops that are ``left``, with one row per image."""
         ops = plan.ops if left is None else left
@@ -158,12 +123,6 @@ class GraphAlone(Executor):
     @property
     def ahead(self) -> int:
         return self.setup.prefetch_factor
-
-    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
-        uses = workload.output(self.setup.prefetch_factor + 1, "(prefetch_factor + the delivered one) in flight")
-        uses += self._read_ahead(workload)
-        place: MemoryKind = "device" if self.setup.cuda else "host"
-        return uses + self._decoded(workload, place, workload.batch_size, windows)
 
     def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
         piece = Piece(ready, slice(None), fed)
@@ -214,14 +173,6 @@ class GraphThenThreads(Executor):
         window = window_of(setup.pipeline.skeleton) is not None
         # Images that come as pixels are cut to the window already.
         self._only_decodes = end.shared == window and not any(end.branches)
-
-    def memory_uses(self, workload: Workload, *, windows: bool) -> list[MemoryUse]:
-        s = self.setup
-        uses = workload.output(min(s.prefetch_factor, 2) + 1, "(what the host makes + the delivered one)")
-        uses += self._read_ahead(workload)
-        pieces = (AHEAD + 1) * images_of_a_piece(3 * workload.pixels, s.threads)  # held by DALI and by the threads
-        count = min(pieces, (s.prefetch_factor + 1) * workload.batch_size)
-        return uses + self._decoded(workload, "host", count, windows)
 
     def start(self, runner: Runner, ready: Loaded, fed: Mapping[str, Any]) -> Started:
         count = len(ready.plan) * self.pictures

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...imports import uncollected
@@ -28,7 +27,6 @@ from ..host.clip_frames import ClipBatches
 from ..host.engine import HostEngine
 from ..host.kept_images import KeptImages
 from ..host.pixel_images import PixelImages
-from ..memory_uses import MemoryUse, Workload
 from . import decoder
 from .codings import is_safe
 from .options import Options
@@ -45,10 +43,6 @@ class Route(ABC):
 
     @abstractmethod
     def build(self) -> Engine: ...
-
-    @abstractmethod
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        """Return uses of memory; see :meth:`gpupipe.engines.base.EngineConfig.memory_uses`."""
 
     def remark(self) -> str:
         """A note on the route for users; empty if there is none."""
@@ -89,10 +83,6 @@ class _Clips(Route):
     def build(self) -> Engine:
         return HostEngine.of_clips(self._setup, self._clips)
 
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        count = self._setup.prefetch_factor + 2
-        return workload.output(count, "(prefetch_factor + 1 in flight + the delivered one)")
-
 
 class _Pixels(Route):
     def __init__(self, setup: Setup, images: PixelImages):
@@ -101,10 +91,6 @@ class _Pixels(Route):
     def build(self) -> Engine:
         return HostEngine.of_pixels(self._setup, self._images)
 
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        count = self._setup.prefetch_factor + 1
-        return workload.output(count, "(prefetch_factor + the delivered one) in flight")
-
 
 class _Kept(Route):
     def __init__(self, setup: Setup, images: KeptImages, end: GraphEnd):
@@ -112,10 +98,6 @@ class _Kept(Route):
 
     def build(self) -> Engine:
         return HostEngine.of_images(self._setup, self._images, self._end.names(self._setup.pipeline.skeleton))
-
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        count = max(self._setup.prefetch_factor, 2) + 1
-        return workload.output(count, "(prefetch_factor in flight + the delivered one)")
 
 
 class _Graph(Route):
@@ -134,9 +116,6 @@ class _Graph(Route):
         load = HW_DECODER_LOAD if options.hw_decoder_load == "auto" else float(options.hw_decoder_load)
         decodes = DecoderOptions(self._roi(fancy), load, fancy)
         return DaliEngine(self._setup, decodes, self._executor, nvdec=options.video == "nvdec")
-
-    def memory_uses(self, workload: Workload) -> Sequence[MemoryUse]:
-        return self._executor.memory_uses(workload, windows=self._options.roi is not False)
 
     def remark(self) -> str:
         if not self._setup.cuda or self._executor.on_gpu:

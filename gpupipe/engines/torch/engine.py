@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ...copy_stream import CopyStream
 from ...errors import ConfigError, SampleError
-from ...kernels.apply import head_and_tail
 from ...kernels.batches import finish_plan
 from ...kernels.check import check_ops
 from ...planning.epoch import resolve_missing
@@ -20,10 +19,8 @@ from ...reading.plan_workers import WorkerRun, Workers
 from ...reading.setup import Setup
 from ...reading.take import Take, decoder_name
 from ...reading.targets import targets_of, with_numbers
-from ...transforms.ops import Call, Dtype, Gray, Op, ToDtype, Views
 from ...types import Batch, Plan
 from ..base import Engine, EngineConfig, Run
-from ..memory_uses import MemoryUse, Workload
 from ..staging import Ring, Uploader, map_tensors
 from .worker_tasks import Decode, Decoded
 
@@ -67,23 +64,6 @@ class Torch(EngineConfig):
 
     def build(self, setup: Setup) -> TorchEngine:
         return TorchEngine(self, setup)
-
-    def memory_uses(self, workload: Workload) -> list[MemoryUse]:
-        s = workload.setup
-        head, tail = head_and_tail(s.pipeline.skeleton)
-        uses: list[MemoryUse] = []
-        branches = head[-1].branches if head and isinstance(head[-1], Views) else ((),)
-        for out, branch in zip(workload.outputs, branches, strict=True):
-            made = (*head, *branch)  # run by a worker, image by image; the tail runs on the whole batch
-            out = replace(out, **_type_of(made))
-            if s.num_workers:  # all plans are sent at once, and workers do not wait until results are fetched
-                count, of = s.num_workers * s.prefetch_factor, "(num_workers × prefetch_factor) queued"
-                uses += workload.batches("batches of the workers", "shm", count, of, out)
-            if s.cuda and self.staging == "ring":
-                uses += workload.batches("pinned staging", "pinned", self.slots, "slots", out)
-        if tail or s.cuda or not s.num_workers:  # otherwise the worker's own memory is delivered
-            uses += workload.output(1, "handed out")
-        return uses + workload.decoded("host", max(s.num_workers, 1))  # one image at a time in each process
 
 
 class TorchEngine(Engine):
@@ -143,20 +123,6 @@ class TorchEngine(Engine):
         held = 0 if self._uploader is None else self._uploader.nbytes
         slots = f" of {self._config.slots} slots" if self._config.staging == "ring" else ""
         return f"{self._config.staging}{slots}" + (f", {decimal(held)}" if held else "")
-
-
-def _type_of(ops: Sequence[Op]) -> dict[str, Any]:
-    """Return ``dtype`` and ``channels`` of a decoded image after ``ops``."""
-    dtype: Dtype = "uint8"
-    channels = 3
-    for op in ops:
-        if isinstance(op, Call) and op.returns is not None:
-            dtype, channels = op.returns.dtype, op.returns.channels
-        elif isinstance(op, ToDtype):
-            dtype = op.dtype
-        elif isinstance(op, Gray):
-            channels = op.channels
-    return {"dtype": dtype, "channels": channels}
 
 
 class TorchRun(Run):
