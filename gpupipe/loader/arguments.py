@@ -27,6 +27,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 DeviceLike = str | int | torch.device | None
 EngineName = Literal["auto", "dali", "torch", "null"]
+TIMEOUT = 300.0
+"""Seconds to wait for a batch of worker processes, by default."""
 Shuffling = bool | Literal["blocks"] | BlockShuffle | None
 
 
@@ -53,7 +55,7 @@ class Arguments:
     collate_fn: Callable[[list[Any]], Any] | None = None
     pin_memory: bool = False
     drop_last: bool = False
-    timeout: float = 0
+    timeout: float = TIMEOUT
     worker_init_fn: Callable[[int], None] | None = None
     multiprocessing_context: Any = None
     generator: torch.Generator | None = None
@@ -114,6 +116,8 @@ class Arguments:
     def _check_torchs(self) -> None:
         if not isinstance(self.timeout, (int, float)) or self.timeout < 0:
             raise ConfigError(f"timeout must be a number of seconds of at least 0, not {self.timeout!r}")
+        if self.timeout == TIMEOUT and not self.num_workers:  # for torch, which rejects it then
+            object.__setattr__(self, "timeout", 0)
         if self.collate_fn is not None and not callable(self.collate_fn):
             raise ConfigError(f"collate_fn must be a function of a list of samples, not {self.collate_fn!r}")
         if self.generator is not None and not isinstance(self.generator, torch.Generator):

@@ -62,8 +62,10 @@ class DataLoader(TorchLoader[Any]):
             that are seeded for each batch.
         pin_memory: pin batches that stay on the CPU, if CUDA is available. Batches that go to a GPU are always pinned.
         drop_last: drop the last batch if it is short.
-        timeout, worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, a
-            non-default value falls back to torch's DataLoader.
+        timeout: seconds to wait for a batch of worker processes. Then an error shows where in its code the worker is.
+            0 waits for ever, as is torch's default.
+        worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, these and a
+            ``timeout`` fall back to torch's DataLoader.
         generator: the seed is drawn from it if ``seed`` is not given: at first use, and when an epoch begins after the
             script has seeded it again. A generator that was just seeded gives that seed.
         prefetch_factor: number of batches that are made ahead, per worker process if there are any; 2 by default. One

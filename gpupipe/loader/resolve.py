@@ -34,7 +34,7 @@ from ..reasons import FallbackWarning, Reason, about, sentence
 from ..script_warnings import warn
 from ..transforms.compose import Compose
 from ..transforms.padding import padded
-from .arguments import Arguments, DeviceLike
+from .arguments import TIMEOUT, Arguments, DeviceLike
 from .batching import Batching, batching_of
 from .engine_choice import calls_of, choose_engine, has_calls
 
@@ -343,7 +343,12 @@ def _worker_options(a: Arguments) -> list[Reason]:
             None,
             "gpupipe reads files without worker processes, and random numbers come from the seed",
         ),
-        ("timeout", a.timeout, 0, "gpupipe reads files in threads, which cannot be interrupted"),
+        (
+            "timeout",
+            0 if a.timeout == TIMEOUT else a.timeout,
+            0,
+            "gpupipe reads files in threads, which cannot be interrupted",
+        ),
         ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without worker processes"),
     ]
     if a.engine_name == "torch":

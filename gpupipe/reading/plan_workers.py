@@ -19,7 +19,6 @@ from ..stages import Spent, add, spent
 from ..types import Plan
 from .setup import Setup
 from .torch_worker_processes import WorkerLoader, WorkersLost
-from .worker_activity import PATIENCE
 
 R = TypeVar("R")
 
@@ -117,7 +116,6 @@ class _Pool(Generic[R]):
         self._setup = setup
         self._pin_memory = pin_memory
         self._feed = _Feed()
-        self._patience: float | None = None
         self._jobs: _Jobs[R] | None = None
         self._loader: WorkerLoader | None = None
 
@@ -150,11 +148,6 @@ class _Pool(Generic[R]):
         if self._jobs is not None and int(self._jobs.current[0]) == run:
             self._jobs.current[0] = -1
 
-    def be_more_patient(self) -> None:
-        """Let workers started later stay inactive for longer: the cause may have been a slow server rather than a
-        lock."""
-        self._patience = 3 * (PATIENCE if self._patience is None else self._patience)
-
     def stop(self) -> None:
         loader, self._loader, self._jobs = self._loader, None, None
         if loader is not None:
@@ -182,7 +175,6 @@ class _Pool(Generic[R]):
             generator=torch.Generator(),  # otherwise every epoch would advance the global one
             **several,
         )
-        loader.patience = self._patience
         return jobs, loader
 
 
@@ -221,7 +213,7 @@ class WorkerRun(Generic[R]):
     """One pass over plans; see :meth:`Workers.run`.
 
     If a worker dies, all are restarted, once per epoch, and repeat the work in flight: a job is a function of its plan,
-    so the results do not change. The same happens if a worker is inactive, each time after three times as long.
+    so the results do not change.
     """
 
     def __init__(self, pool: _Pool[R], plans: Iterator[Plan]):
@@ -250,8 +242,11 @@ class WorkerRun(Generic[R]):
             raise StopIteration
         try:
             result = self._receive()
-        except (StopIteration, EngineError):
+        except StopIteration:
             self.close()
+            raise
+        except EngineError:
+            self._interrupted()
             raise
         except BaseException as e:
             if isinstance(e, Exception) and raised_by_handler(e) is None:
@@ -295,28 +290,21 @@ class WorkerRun(Generic[R]):
         self._pool.stop()
 
     def _restart(self, lost: WorkersLost) -> None:
-        # Inactive workers are alive. That may happen again, after a longer wait each time.
-        if lost.stacks:
-            self._pool.be_more_patient()
-            self._again(lost)
-            return
         # A run continues across epochs.
         epoch = self._sent[0].epoch if self._sent and isinstance(self._sent[0], Plan) else -1
         first = self._lost[0] if self._lost is not None and self._lost[1] == epoch else None
         self._lost = str(lost), epoch
-        if first is not None or not lost.again:
-            self._pool.stop()
-            before = "" if first is None else f", after others had been restarted in the same epoch because {first}"
+        if first is not None:
+            self._interrupted()
             raise EngineError(
-                f"{lost}{before}. Workers are killed if the machine is short of memory or of /dev/shm: lower "
-                "num_workers, prefetch_factor or batch_size. Workers that exit or crash do so in the code of the "
-                "dataset: num_workers=0 shows where"
+                f"{lost}, after others had been restarted in the same epoch because {first}. Workers are killed if the "
+                "machine is short of memory or of /dev/shm: lower num_workers, prefetch_factor or batch_size. Workers "
+                "that exit or crash do so in the code of the dataset: num_workers=0 shows where"
             ) from lost
         self._again(lost)
 
     def _again(self, lost: WorkersLost) -> None:
-        text = "%s; all workers are restarted and repeat %d batches%s"
-        log.warning(text, str(lost), len(self._sent), lost.stacks)
+        log.warning("%s; all workers are restarted and repeat %d batches", str(lost), len(self._sent))
         self._pool.stop()
         self._start(self._sent)
 

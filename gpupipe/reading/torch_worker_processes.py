@@ -3,8 +3,7 @@
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
   it from a signal handler, anywhere in the script, and in threads other than the first after 5 s.
 - All workers end within about a second, even during a long job, and whatever locks a dead one holds.
-- A worker that does nothing for a minute, while the consumer waits for it, counts as lost: a lock that another thread
-  held while the process was forked is never released in it. One that works, however long, is reported and left alone.
+- A timeout says where in its code the awaited worker is.
 - No worker outlives its parent by more than half a second, and no temporary file remains.
 - Ctrl-C neither loses a process that was just forked nor interrupts the shutdown of the others, and no worker
   prints a traceback because of it.
@@ -15,7 +14,6 @@ All use of torch's private names is in this file.
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import select
@@ -23,7 +21,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -32,14 +30,13 @@ from typing import Any, ClassVar
 from torch.utils.data import DataLoader, _utils, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from ..errors import EngineError
 from ..signal_handlers import deferred, pass_on
 from .tensor_socket import listen_without_a_file
-from .worker_activity import Patience, show_stack_on_request, stack_of
-
-log = logging.getLogger("gpupipe")
+from .worker_stacks import show_stack_on_request, stack_of
 
 _LOOK = 0.25
-"""Seconds between checks of whether all workers live, while the consumer waits."""
+"""Seconds between checks of whether all workers live."""
 _WATCH = 0.5
 """Seconds between a worker's checks of whether its parent lives."""
 _GRACE = 0.5
@@ -47,24 +44,11 @@ _GRACE = 0.5
 
 
 class WorkersLost(Exception):
-    """Worker processes, or the connections to them, were lost.
-
-    Args:
-        again: whether new ones may succeed.
-        stacks: positions of living but inactive workers.
-    """
-
-    def __init__(self, reason: str, *, again: bool = True, stacks: str = ""):
-        super().__init__(reason)
-        self.again = again
-        self.stacks = stacks
+    """Worker processes, or the connections to them, were lost."""
 
 
 class WorkerLoader(DataLoader[Any]):
     """A torch DataLoader with persistent workers, or none. Iterating raises :class:`WorkersLost`."""
-
-    patience: float | None = None
-    """Seconds that workers may be inactive while the consumer waits; ``None`` means the default."""
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
@@ -124,16 +108,16 @@ def _watch() -> None:
 
 
 class _Bounded(_MultiProcessingDataLoaderIter):
-    """torch's iterator with a bounded shutdown, which reports when it waits long for workers."""
+    """torch's iterator with a bounded shutdown."""
 
-    _GRACES: ClassVar[tuple[float, float]] = (_GRACE, _GRACE)
-    """Seconds that inactive and working workers have to end by themselves."""
+    _look_every: ClassVar[float] = _LOOK
+    """Seconds between checks of whether all workers live, while the consumer waits."""
+    _grace: ClassVar[float] = _GRACE
+    """Seconds that workers have to end by themselves."""
 
     def __init__(self, loader: Any):
         self._owner = os.getpid()
         self._lost = False
-        self._warned = False
-        self._patience = Patience(getattr(loader, "patience", None))
         self._workers: list[Any] = []
         _ITERATORS.add(self)
         try:
@@ -150,31 +134,40 @@ class _Bounded(_MultiProcessingDataLoaderIter):
             _utils.signal_handling._remove_worker_pids(id(self))  # type: ignore[attr-defined]
         self._worker_pids_set = False
 
-    def _waited(self, seconds: float) -> None:
-        """Count seconds in which nothing arrived."""
-        idle = self._patience.waited(seconds, (w.pid for w in self._workers))
-        if idle is None:
-            return
+    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
+        left = timeout
+        while True:
+            found = self._arrived(min(left, self._look_every))
+            if found[0]:
+                return found
+            left -= self._look_every  # not the time of a clock, which also runs while the script is stopped
+            if left <= 0 and self._timeout:
+                self._lost = True
+                raise EngineError(self._late())
+            if left <= 0:
+                return found
+            # torch looks at it only if there is no timeout.
+            thread = vars(self).get("_pin_memory_thread")
+            if thread is not None and not thread.is_alive():
+                raise RuntimeError("the pinning thread has ended")
+
+    def _arrived(self, seconds: float) -> tuple[bool, Any]:
+        found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
+        return found
+
+    def _late(self) -> str:
+        """Describe the end of a wait, with the stack of the worker that owes the batch, or of all."""
         # torch keeps (worker,) for a batch that has not arrived, and (worker, batch) for one that has.
         owing = self._task_info.get(self._rcvd_idx, ())
-        late = [self._workers[owing[0]].pid] if len(owing) == 1 else [w.pid for w in self._workers]
-        stuck = [pid for pid in late if pid in idle]
-        if stuck:
-            self._is_stuck(stuck)
-        self._warn()
-
-    def _is_stuck(self, pids: list[int]) -> None:
-        """Handle processes that are inactive while the consumer waits for them."""
-
-    def _warn(self) -> None:
-        if not self._warned:
-            self._warned = True
-            text = "no batch arrived for %.0f s; the workers are alive, and the loader continues to wait%s"
-            log.warning(text, self._patience.seconds, self._stacks([w.pid for w in self._workers]))
-
-    def _stacks(self, pids: Iterable[int]) -> str:
-        number = {w.pid: i for i, w in enumerate(self._workers)}
-        return "".join(f"\nworker {number[pid]} (pid {pid}), most recent call first:\n{stack_of(pid)}" for pid in pids)
+        late = [owing[0]] if len(owing) == 1 else range(len(self._workers))
+        stacks = (f"worker {i} (pid {self._workers[i].pid}):\n{stack_of(self._workers[i].pid)}" for i in late)
+        return "\n".join(
+            (
+                f"DataLoader timed out after {self._timeout:g} seconds; a larger timeout waits longer, and timeout=0 "
+                "for ever. Most recent call first:",
+                *stacks,
+            )
+        )
 
     def _shutdown_workers(self) -> None:
         # multiprocessing ends them at exit. A forked child owns none.
@@ -190,7 +183,7 @@ class _Bounded(_MultiProcessingDataLoaderIter):
             if self._answers():
                 self._end_pinning()  # before the workers whose memory it receives
                 _in_thread(self._ask_to_end)
-                self._wait_for_end()
+                _join(self._workers, self._grace)
         finally:
             for end in ("terminate", "kill"):
                 for worker in self._workers:
@@ -221,21 +214,6 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         for queue in self._index_queues:
             queue.put(None)
 
-    def _wait_for_end(self) -> None:
-        idle, left = self._GRACES
-        patience = Patience(idle)
-        # The first call only notes what was done so far.
-        patience.waited(0, self._living())
-        while left > 0 and (living := self._living()):
-            _join(self._workers, _LOOK)
-            left -= _LOOK
-            # All that live are inactive, and would not end by themselves.
-            if set(living) <= set(patience.waited(_LOOK, living) or ()):
-                return
-
-    def _living(self) -> list[int]:
-        return [w.pid for w in self._workers if w.is_alive()]
-
     def _end_pinning(self) -> None:
         """End torch's pinning thread, if there is one."""
         thread = self.__dict__.pop("_pin_memory_thread", None)
@@ -259,38 +237,24 @@ class _Iterator(_Bounded):
     def _get_data(self) -> Any:
         try:
             return super()._get_data()  # type: ignore[no-untyped-call]
-        except WorkersLost:
+        except (WorkersLost, EngineError):
             raise
-        except RuntimeError as e:  # torch's error for a timeout, or an ended pinning thread
+        except RuntimeError as e:  # an ended pinning thread
             pass_on(e)
             self._look()
             self._lost = True
-            raise WorkersLost(str(e), again=not self._timeout) from e
-
-    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
-        until = time.monotonic() + timeout
-        while True:
-            left = until - time.monotonic()
-            found = self._arrived(min(max(left, 0.0), _LOOK))
-            if found[0]:
-                return found
-            self._waited(_LOOK)
-            if left <= _LOOK:
-                return found
+            raise WorkersLost(str(e)) from e
 
     def _arrived(self, seconds: float) -> tuple[bool, Any]:
         # Check before reading: a worker killed in the middle of a message leaves it incomplete.
         self._look()
         try:
-            found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
+            return super()._arrived(seconds)
         except Exception as e:
             pass_on(e)
             self._look(patience=1.0)  # it may have died while sharing a tensor's memory
             self._lost = True
             raise WorkersLost(f"a result cannot be received: {type(e).__name__}: {e}") from e
-        if found[0]:
-            self._patience.came()
-        return found
 
     def is_ready(self) -> bool:
         """Return whether ``next()`` has nothing to wait for."""
@@ -304,15 +268,6 @@ class _Iterator(_Bounded):
             self._tasks_outstanding -= 1
         return True
 
-    def _is_stuck(self, pids: list[int]) -> None:
-        if self._timeout:
-            return  # the script has set its own timeout
-        self._lost = True
-        numbers = {w.pid: i for i, w in enumerate(self._workers)}
-        who = "; ".join(f"worker {numbers[pid]} (pid {pid})" for pid in pids)
-        text = f"{who} has done nothing for {self._patience.seconds:.0f} s, while its batch was awaited"
-        raise WorkersLost(text, stacks=self._stacks(pids))
-
     def _look(self, patience: float = 0.0) -> None:
         """Raise :class:`WorkersLost` if a worker has died."""
         ready = wait([w.sentinel for w in self._workers], patience)
@@ -325,10 +280,10 @@ class _Iterator(_Bounded):
 class OwnIterator(_Bounded):
     """torch's iterator for torch's own loader, which runs user code unchanged: no work is repeated.
 
-    Workers have torch's five seconds to end if they are working, one second if they are inactive.
+    Workers have torch's five seconds to end.
     """
 
-    _GRACES = (1.0, 5.0)
+    _look_every = _grace = _utils.MP_STATUS_CHECK_INTERVAL
 
     def __init__(self, loader: Any):
         theirs = loader.worker_init_fn
@@ -337,19 +292,6 @@ class OwnIterator(_Bounded):
             super().__init__(loader)
         finally:
             loader.worker_init_fn = theirs
-
-    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
-        left = timeout
-        while True:
-            part = min(left, self._patience.seconds / 2)
-            found: tuple[bool, Any] = super()._try_get_data(part)  # type: ignore[no-untyped-call]
-            if found[0]:
-                self._patience.came()
-                return found
-            left -= part
-            self._waited(part)
-            if left <= 0:
-                return found
 
     def _answers(self) -> bool:
         # Workers of a stream end at different times, and report it.

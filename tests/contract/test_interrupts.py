@@ -166,7 +166,7 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "receive": (workers.WorkerRun, "_receive", 3, [BYTES_0, BYTES_2, DALI_2]),
     "ready": (workers.WorkerRun, "is_ready", 3, [DALI_2]),
     "read": (processes._Iterator, "_arrived", 3, [BYTES_2, DALI_2]),
-    "message": (processes._Iterator.__mro__[1], "_try_get_data", 3, [BYTES_2, DALI_2]),
+    "message": (processes._Bounded, "_arrived", 3, [BYTES_2, DALI_2]),
     "started": (processes._Iterator, "_reset", 1, [BYTES_2, DALI_2]),
 }
 """Functions of ours, which of their calls is interrupted, and in what (engine, kind of dataset)."""

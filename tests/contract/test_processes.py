@@ -195,16 +195,16 @@ def test_results_that_cannot_be_received_are_made_again(
     """The limit on open files: a tensor comes as a file descriptor."""
     wanted = list(load(Encoded(files), 0))
     loader = load(Encoded(files))
-    real, left = _Iterator.__mro__[1]._try_get_data, [1]  # type: ignore[attr-defined]
+    real, left = _Iterator.__mro__[1]._arrived, [1]  # type: ignore[attr-defined]
 
-    def flaky(self: Any, timeout: float) -> Any:
-        found = real(self, timeout)
+    def flaky(self: Any, seconds: float) -> Any:
+        found = real(self, seconds)
         if found[0] and left[0]:
             left[0] -= 1
             raise OSError(24, "Too many open files")
         return found
 
-    monkeypatch.setattr(_Iterator.__mro__[1], "_try_get_data", flaky)
+    monkeypatch.setattr(_Iterator.__mro__[1], "_arrived", flaky)
     assert same(list(loader), wanted)
     assert "a result cannot be received: OSError: [Errno 24] Too many open files; all workers" in caplog.text
 
@@ -229,21 +229,6 @@ def test_pinning_ends_before_the_workers_whose_memory_it_receives(lost: bool) ->
     loader.end()
     assert alive == [not lost] * 2
     assert iterator._pin_memory_thread_done_event.is_set()
-
-
-def test_a_timeout_is_not_tried_again(files: list[bytes], load: Callable[..., DataLoader], tmp_path: Path) -> None:
-    class Slow(Encoded):
-        def __getitem__(self, i: int) -> tuple[bytes, int]:
-            time.sleep(30)
-            return super().__getitem__(i)
-
-    before = children()
-    loader = load(Slow(files), timeout=0.5)
-    began = time.monotonic()
-    with pytest.raises(EngineError, match=r"timed out after 0.5 seconds"):
-        next(iter(loader))
-    assert time.monotonic() - began < 5
-    assert settled(lambda: children() - before, set())  # although they sleep
 
 
 def test_a_worker_that_cannot_start_is_an_error_that_says_so(

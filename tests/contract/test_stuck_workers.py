@@ -1,9 +1,8 @@
-"""Worker processes that live and do nothing are replaced, and no worker keeps its loader from ending."""
+"""A timeout shows where a worker is, and no worker keeps its loader from ending."""
 
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import threading
@@ -13,22 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import BATCH, SEED, TRAIN, Encoded, all_seen, children, same, settled
+from support import BATCH, SEED, TRAIN, Encoded, all_seen, children, settled
 from torch.utils.data import Dataset, IterableDataset
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
+from gpupipe.errors import EngineError
 from gpupipe.loader.torch_loader import Loader
-from gpupipe.reading import worker_activity
+from gpupipe.reading.torch_worker_processes import OwnIterator
+from gpupipe.reading.worker_stacks import show_stack_on_request, stack_of
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="there is no /proc")
 
 LOCK = threading.Lock()
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_activity, "PATIENCE", 0.5)
 
 
 @pytest.fixture
@@ -63,13 +59,6 @@ def stop_itself() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def work() -> None:
-    """For longer than the patience of these tests."""
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
-        pass
-
-
 @pytest.fixture
 def locked() -> Iterator[None]:
     """Another thread has the lock while workers are forked, and lets go of it in this process alone."""
@@ -86,30 +75,24 @@ def load(dataset: Encoded, workers: int = 2, **arguments: Any) -> DataLoader:
 
 @pytest.mark.usefixtures("locked")
 @pytest.mark.parametrize(
-    ("way", "words"), [(take_lock, "take_lock"), (sleep_forever, "sleep_forever"), (stop_itself, "stopped")]
+    ("way", "words"), [(take_lock, "in take_lock"), (sleep_forever, "in sleep_forever"), (stop_itself, "not answer")]
 )
-def test_a_worker_that_does_nothing_is_replaced(
-    way: Callable[[], Any], words: str, files: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_timeout_shows_where_the_worker_is(
+    way: Callable[[], Any], words: str, files: list[bytes], tmp_path: Path
 ) -> None:
     before = children()
-    with load(Encoded(files), 0) as loader:
-        wanted = list(loader)
-    with caplog.at_level(logging.WARNING, "gpupipe"), load(Stuck(files, tmp_path / "once", way)) as loader:
-        got = list(loader)
-    assert same(got, wanted)
-    (record,) = caplog.records
-    assert "has done nothing for" in record.message and words in record.message
-    assert settled(lambda: children() - before, set())
+    with load(Stuck(files, tmp_path / "once", way), timeout=1) as loader:
+        with pytest.raises(EngineError, match=rf"timed out after 1 seconds.*\nworker \d \(pid \d+\):\n.*{words}"):
+            list(loader)
+        assert settled(lambda: children() - before, set())
+        assert sorted(all_seen(loader)) == list(range(len(files)))  # with new workers
 
 
-def test_a_worker_that_works_is_left_alone(
-    files: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """However long it takes. The log says what it does."""
-    with load(Stuck(files, tmp_path / "once", work)) as loader:
-        assert sorted(all_seen(loader)) == list(range(len(files)))
-    (record,) = caplog.records
-    assert "continues to wait" in record.message and "in work\n" in record.message
+def test_the_timeout_is_five_minutes_by_default(files: list[bytes]) -> None:
+    """Without workers it is 0, as torch asks for."""
+    for given, workers, found in (({}, 2, 300), ({}, 0, 0), ({"timeout": 0}, 2, 0), ({"timeout": 5}, 2, 5)):
+        with load(Encoded(files), workers, **given) as loader:
+            assert loader.timeout == found
 
 
 class Own(Dataset[int]):
@@ -131,16 +114,34 @@ class Counting(IterableDataset[int]):
         return iter(range(3))
 
 
-def test_torchs_own_loader_says_what_its_workers_do(caplog: pytest.LogCaptureFixture) -> None:
-    """It waits on: user code may not run twice."""
-    assert list(Loader(Own(1.2), batch_size=1, num_workers=2)) == [0, 1, 2, 3]
-    (record,) = caplog.records
-    assert "continues to wait" in record.message and "in __getitem__" in record.message
+def test_a_timeout_of_torchs_own_loader_shows_it_too() -> None:
+    loader = Loader(Own(1e6), num_workers=1, timeout=0.5)
+    with pytest.raises(
+        RuntimeError, match=r"timed out after 0\.5 seconds.*\nworker 0 \(pid \d+\):\n.*(\n.*)?in __getitem__"
+    ):
+        next(iter(loader))
+
+
+def test_a_worker_of_a_worker_has_a_stack_of_its_own() -> None:
+    show_stack_on_request()
+    read, write = os.pipe()
+    if not (pid := os.fork()):
+        show_stack_on_request()
+        os.read(read, 1)
+        os._exit(0)
+    try:
+        assert settled(lambda: "test_a_worker_of_a_worker" in stack_of(pid), True)
+        assert "unknown" in stack_of(2**22 + 1)
+    finally:
+        os.write(write, b"x")
+        os.waitpid(pid, 0)
+        os.close(read)
+        os.close(write)
 
 
 def sleeping(iterator: Any) -> None:
     """Its dataset does so by now."""
-    assert settled(lambda: "in __getitem__" in worker_activity.stack_of(iterator._workers[0].pid), True)
+    assert settled(lambda: "in __getitem__" in stack_of(iterator._workers[0].pid), True)
 
 
 def stopped(iterator: Any) -> None:
@@ -154,14 +155,17 @@ def with_the_lock_of_the_event(iterator: Any) -> None:
 
 
 @pytest.mark.parametrize("way", [sleeping, stopped, with_the_lock_of_the_event])
-def test_no_worker_of_torchs_own_loader_keeps_it_from_ending(way: Callable[[Any], None]) -> None:
+def test_no_worker_of_torchs_own_loader_keeps_it_from_ending(
+    way: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnIterator, "_grace", 0.2)
     before = children()
-    iterator: Any = iter(Loader(Own(30 if way is sleeping else 0), num_workers=1))
+    iterator: Any = iter(Loader(Own(1e6 if way is sleeping else 0), num_workers=1))
     assert len(children() - before) == 1
     way(iterator)
     thread = threading.Thread(target=iterator._shutdown_workers, daemon=True)
     thread.start()
-    thread.join(4)  # torch would take 5 s, 10 s or for ever
+    thread.join(30)
     assert not thread.is_alive() and settled(children, before)
 
 

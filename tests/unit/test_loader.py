@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_torchs_arguments_come_first_in_torchs_order() -> None:
         "exclude",
     }
     assert not any(p.kind is p.VAR_KEYWORD for p in ours.values())
-    for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "timeout", "in_order"):
+    for name in ("batch_size", "shuffle", "num_workers", "pin_memory", "drop_last", "in_order"):
         assert ours[name].default == theirs[name].default, name
 
 
@@ -231,21 +230,6 @@ class _WhoAmI:
 
 def _mark(worker: int) -> None:
     _WhoAmI.mark = 100 + worker
-
-
-def test_timeout_ends_a_worker_that_hangs() -> None:
-    dataset = from_torch(_Sleeper(), media="array", transform=T.Compose([T.PILToTensor()]))
-    loader = DataLoader(dataset, num_workers=1, timeout=1, engine="torch", device="cpu")
-    with pytest.raises(RuntimeError, match="timed out after 1 seconds"), loader:
-        next(iter(loader))
-
-
-class _Sleeper:
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, i: int) -> Any:
-        time.sleep(3)
 
 
 def test_a_generator_gives_its_seed_and_then_draws(arrays: Arrays) -> None:
