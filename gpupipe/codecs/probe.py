@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import signal
-import struct
 import sys
-from collections.abc import Callable, Iterable
-from typing import IO, BinaryIO, NamedTuple
+from collections.abc import Callable
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from PIL import Image, ImageFile
 
@@ -104,73 +104,23 @@ def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: 
     return Probe(OK, height, width, coding, orientation)
 
 
-# ------------------------------------------------------------------ the worker and its protocol
-# Request: u32 length, then one record per place. Answer: u32 length, then one record per place.
-
-_LENGTH = struct.Struct("<I")
-_PLACE = struct.Struct("<qqIqqqB")
-_RECORD = struct.Struct("<BBiiHH")
+# ------------------------------------------------------------------ the worker: a list of places, a list of results
 
 
-def pack(result: Probe) -> bytes:
-    # Cut to fit the record's lengths. unpack() replaces a character that this cuts apart.
-    name, reason = str(result.coding).encode()[:99], result.reason.encode(errors="replace")[:2000]
-    numbers = (result.status, result.orientation, result.height, result.width, len(name), len(reason))
-    return _RECORD.pack(*numbers) + name + reason
-
-
-def unpack(data: bytes) -> list[Probe]:
-    results, at = [], 0
-    while at < len(data):
-        status, orientation, height, width, n, r = _RECORD.unpack_from(data, at)
-        at += _RECORD.size
-        name, reason = data[at : at + n].decode(), data[at + n : at + n + r].decode(errors="replace")
-        at += n + r
-        results.append(Probe(status, height, width, Coding.parse(name), orientation, reason))
-    return results
-
-
-def pack_places(places: Iterable[Place]) -> bytes:
-    return b"".join(map(_pack_place, places))
-
-
-def _pack_place(place: Place) -> bytes:
-    codec, *numbers = place.packed or ("", 0, 0, 0)
-    name = codec.encode()
-    return _PLACE.pack(place.offset, place.length, len(place.path), *numbers, len(name)) + place.path + name
-
-
-def unpack_places(data: bytes) -> list[Place]:
-    places, at = [], 0
-    while at < len(data):
-        offset, length, n, size, skip, take, m = _PLACE.unpack_from(data, at)
-        at += _PLACE.size
-        path, codec = data[at : at + n], data[at + n : at + n + m].decode()
-        places.append(Place(path, offset, length, packed=Packed(codec, size, skip, take) if codec else None))
-        at += n + m
-    return places
-
-
-def send(stream: BinaryIO, message: bytes) -> None:
-    stream.write(_LENGTH.pack(len(message)) + message)
+def send(stream: BinaryIO, message: list[Any]) -> None:
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> bytes | None:
-    """Return the next message, or ``None`` if the other side has ended."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    message = stream.read(length)
-    return message if len(message) == length else None
-
-
-def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], bytes]) -> None:
-    """Answer every request with one record per place until there are no more. ``of`` makes the record of a place."""
+def answer(requests: BinaryIO, answers: BinaryIO, of: Callable[[Place], Any]) -> None:
+    """Answer every request with ``of`` each place, until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes stdin
-    while (request := receive(requests)) is not None:
-        send(answers, b"".join(map(of, unpack_places(request))))
+    while True:
+        try:
+            places = pickle.load(requests)
+        except EOFError:
+            return
+        send(answers, [of(place) for place in places])
 
 
 def settings(limits: Limits) -> str:
@@ -184,4 +134,4 @@ def serve(given: str) -> None:
     limits = Limits(*values)
     PAGES.limit = 0  # images come in order, so one page is enough, and there may be many such processes
     with quiet():
-        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: pack(probe(place, limits)))
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: probe(place, limits))

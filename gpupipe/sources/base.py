@@ -170,9 +170,8 @@ class Listing:
     """All folders that were read, below ``prefix``."""
     folder_mtime_ns: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     ctime_ns: I64 | None = None
-    """i64[C]: inode change times of local files, if known; see :mod:`gpupipe.datasets.index.touched`."""
-    part_sums: I64 | None = None
-    """i64[C]: checksums of parts of large files."""
+    """i64[C]: inode change times of local files, if known. No program can set them, so they also reveal content
+    replaced by ``cp -p``, ``rsync -t`` or ``touch -r``."""
 
     def __len__(self) -> int:
         return len(self.status)

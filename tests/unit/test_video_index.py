@@ -19,8 +19,6 @@ from index_files import arrays_of
 from odd_files import encode
 from PIL import Image
 
-from gpupipe.codecs.coding import VideoCoding
-
 pytest.importorskip("av")
 
 from videos import COPIES, KINDS, OPEN, VFR, copied, decoded, make_video
@@ -29,8 +27,7 @@ from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import bitstream, probe as probe_module
 from gpupipe.codecs.video.container import cut_short
 from gpupipe.codecs.video.decode import decode_clip
-from gpupipe.codecs.video.probe import CUT, EXACT, VARIABLE, VideoProbe, probe
-from gpupipe.codecs.video.probe_process import pack, unpack
+from gpupipe.codecs.video.probe import CUT, EXACT, VARIABLE, probe
 from gpupipe.datasets import VideoFolder, VideoList
 from gpupipe.datasets.index import video as index_module
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
@@ -367,30 +364,6 @@ class TestFile:
     def test_workers_are_asked(self, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(index_module, "probe", None)  # not here
         assert VideoList([videos["cfr.mp4"]] * 70).frame_counts.tolist() == [40] * 70
-
-    def test_wire(self) -> None:
-        from array import array
-
-        keys = array("q", [0, 1, 2])
-        results = [
-            VideoProbe(
-                0,
-                3,
-                4,
-                VideoCoding("h264", "x", "y"),
-                8,
-                "",
-                3,
-                (1, 90000),
-                (30000, 1001),
-                1 << 40,
-                array("q", [-5, 7]),
-                keys,
-            ),
-            VideoProbe(4, reason="é" * 5000),
-        ]
-        back = unpack(b"".join(map(pack, results)))
-        assert back[0] == results[0] and back[1].status == 4 and back[1].reason.startswith("éé")
 
     @pytest.mark.parametrize(("column", "value"), [
         ("frames", [10**9]), ("frames", [-1]), ("pts_offsets", [0, 21]), ("pts_offsets", [1, 22]), ("step", [-1]),

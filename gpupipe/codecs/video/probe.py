@@ -9,6 +9,7 @@ that is unusual in any way that :func:`_doubts` knows is decoded from beginning 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from typing import Any, NamedTuple
 
 from ..coding import VideoCoding
 from ..files import Undecodable, open_regular
-from ..probe import KINDS, OK
+from ..pillow import quiet
+from ..probe import KINDS, OK, answer
 from .bitstream import ONE_FRAME_A_PACKET, frames_shown, is_entry, is_known
 from .container import STRICT, codec_of, cut_short, not_its_fault, opened, orientation_of, reading
 from .parameter_sets import ParameterSets
@@ -369,3 +371,10 @@ def _pair(value: Fraction) -> tuple[int, int]:
     if value.numerator > _INT32 or value.denominator > _INT32:
         value = value.limit_denominator(1_000_000)
     return min(value.numerator, _INT32), value.denominator
+
+
+def serve(given: str) -> None:
+    """Answer requests from stdin on stdout until stdin is closed (see :mod:`gpupipe.datasets.index.probe_pool`)."""
+    del given
+    with quiet():
+        answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: probe(place.path))

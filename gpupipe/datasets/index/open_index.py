@@ -30,7 +30,6 @@ from .probe_pool import PictureProber, Prober, probe_all
 from .probe_remote import probe_remote
 from .progress import Progress
 from .table import Index, is_racy, until_settled
-from .touched import holds_several, is_as_indexed, with_sums
 
 Idx = TypeVar("Idx", bound=Index)
 
@@ -117,11 +116,6 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
         return _timed(index, began)
     if index is not None:
         reason = index.stale(source)
-        if reason is None and index.touched:
-            if is_as_indexed(index, [*index.touched], source.prefix, kind.prober):
-                index = _believed(path, index, kind)
-            else:
-                reason = "files have changed without a new modification time"
         if reason is None:
             return _timed(index, began)
         why = reason
@@ -157,23 +151,6 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
 def _timed(index: Idx, began: float) -> Idx:
     index.seconds = time.monotonic() - began
     return index
-
-
-def _believed(path: str, index: Idx, kind: IndexKind[Idx]) -> Idx:
-    """Store the new times of touched files in the index, so that they are not checked again."""
-    assert index.ctime_ns is not None
-    columns = {name: column.read() for name, column in index.columns.columns.items()}
-    times = columns["ctime_ns"] = columns["ctime_ns"].copy()
-    times[[*index.touched]] = [*index.touched.values()]
-    with cache.locked(path):
-        newer = _load(path, kind)
-        # Another process has stored a newer index, which the next opening will find.
-        if newer is None or newer.columns.digest != index.columns.digest:
-            return index
-        _log.info(
-            "%d files were touched (permissions, links, names), but their content is unchanged", len(index.touched)
-        )
-        return kind.index(_save(path, columns, index.columns.meta))
 
 
 def _load(path: str, kind: IndexKind[Idx], level: int = logging.WARNING) -> Idx | None:
@@ -214,9 +191,6 @@ def _build(
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any], int]:
     """Return (columns, meta, number of rows kept from ``old``)."""
     listing = _listed(source)
-    # A touched image is checked by its header, and anything larger by sums of its parts.
-    if not source.storage.remote and (holds_several(listing) or kind.index is not Index):
-        listing = with_sums(listing)
     n = len(listing)
     probed = kind.probed(listing, old)
     todo = np.flatnonzero(~probed.kept & (listing.status == OK))
@@ -334,7 +308,7 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         **_texts("reason", Texts.of(reasons)),
         **_texts("folder", Texts.of(listing.folders)),
     }
-    for name in ("labels", "container", "offset", "length"):
+    for name in ("labels", "container", "offset", "length", "ctime_ns"):
         column = getattr(listing, name)
         if column is not None:
             columns[name] = column
@@ -345,10 +319,6 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         columns["sum"] = probed.sums
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
-    for name in ("ctime_ns", "part_sums"):
-        column = getattr(listing, name)
-        if column is not None:
-            columns[name] = column
     sideways = probed.orientation >= 5
     # Without images that lie on their side, readers take the stored sizes.
     if sideways.any():

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -21,21 +21,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ...codecs.files import Place
 from ...codecs.limits import Limits
-from ...codecs.probe import (
-    UNDECODABLE,
-    Probe,
-    pack_places,
-    probe,
-    probe_bytes,
-    quiet,
-    receive,
-    send,
-    settings,
-    unpack,
-)
+from ...codecs.probe import UNDECODABLE, Probe, probe, probe_bytes, quiet, send, settings
 from ...codecs.unpack import Packed
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 POOL_FROM = 2_000
 """Number of files from which worker processes pay off."""
@@ -49,7 +39,7 @@ importlib.import_module(program).serve(given)
 """
 
 
-class Prober(Protocol[R]):
+class Prober(Protocol[R_co]):
     """Functions that probe one kind of file: in this process, and in worker processes that run ``program``."""
 
     program: str
@@ -63,17 +53,13 @@ class Prober(Protocol[R]):
         """Return what a worker must know about this process."""
         ...
 
-    def here(self, place: Place) -> R:
+    def here(self, place: Place) -> R_co:
         """Return the result for one file, read in this process, inside :meth:`quiet`."""
         ...
 
     def quiet(self) -> AbstractContextManager[Any]: ...
 
-    def unpack(self, data: bytes) -> list[R]:
-        """Return the results in a worker's answer."""
-        ...
-
-    def died(self, reason: str) -> R:
+    def died(self, reason: str) -> R_co:
         """Return the result for a file that crashes its reader."""
         ...
 
@@ -101,9 +87,6 @@ class PictureProber:
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()
 
-    def unpack(self, data: bytes) -> list[Probe]:
-        return unpack(data)
-
     def died(self, reason: str) -> Probe:
         return Probe(UNDECODABLE, reason=reason)
 
@@ -122,7 +105,6 @@ class _Died(Exception):
 
 class _Worker(Generic[R]):
     def __init__(self, prober: Prober[R]) -> None:
-        self._prober = prober
         self._process = subprocess.Popen(
             _command(prober), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -132,12 +114,11 @@ class _Worker(Generic[R]):
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
-            send(process.stdin, pack_places(places))  # type: ignore[arg-type]
-            answer = receive(process.stdout)  # type: ignore[arg-type]
-            results = None if answer is None else self._prober.unpack(answer)
-        except (OSError, ValueError, struct.error):  # it died, or other code prints to its stdout
+            send(process.stdin, list(places))  # type: ignore[arg-type]
+            results: list[R] | None = pickle.load(process.stdout)
+        except Exception:  # it died, or other code prints to its stdout
             results = None
-        if results is None or len(results) != len(places):
+        if not isinstance(results, list) or len(results) != len(places):
             self.stop()
             raise _Died(process.returncode)
         return results

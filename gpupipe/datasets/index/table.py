@@ -123,8 +123,7 @@ class Index:
         self.sums = get("sum", "<i8", n) if "sum" in columns else None
         """i64[N]: versions of the rows, computed from their bytes, if the store does not report versions."""
         self.ctime_ns = get("ctime_ns", "<i8", self.containers) if "ctime_ns" in columns else None
-        self.part_sums = get("part_sums", "<i8", self.containers) if "part_sums" in columns else None
-        """i64[C]; see :mod:`.touched`."""
+        """i64[C]: inode change times of local files."""
         self.folder_mtime_ns = get("folder_mtime_ns", "<i8", -1)
         self._folders = self._strings("folder", len(self.folder_mtime_ns))
         self._bad_rows: I64 = get("bad_rows", "<i8", -1).all
@@ -134,8 +133,6 @@ class Index:
         self.built = False
         self.reused = 0
         self.seconds = 0.0
-        self.touched: dict[int, int] = {}
-        """Inode change times of files whose size and modification time are unchanged, by number of the file."""
 
     def _texts(self, name: str) -> list[str]:
         value = self.columns.meta.get(name)
@@ -271,10 +268,8 @@ class Index:
     def stale(self, source: Source, *, racy: bool = False) -> str | None:
         """Return why the index is out of date, or ``None`` if nothing indicates it.
 
-        Afterwards :attr:`touched` holds the files whose bytes must be checked. ``racy``: trust an index even if files
-        had changed just before its scan.
+        ``racy``: trust an index even if files had changed just before its scan.
         """
-        self.touched = {}
         if self.racy and not racy:
             return "files had changed just before the scan, or have times in the future"
         prefix, every = source.prefix, np.arange(len(self._folders))
@@ -289,17 +284,15 @@ class Index:
         missing = self.status.rows(files) if self.container is None else np.zeros(len(files), np.uint8)
         paths = [os.path.join(prefix, name) for name in self.paths.many(files)]
         changes = np.zeros(len(files), np.int64) if self.ctime_ns is None else self.ctime_ns.rows(files)
-        columns = (files, self.container_size.rows(files), self.mtime_ns.rows(files), changes, missing)
+        columns = (self.container_size.rows(files), self.mtime_ns.rows(files), changes, missing)
         known = zip(*(c.tolist() for c in columns), strict=True)
-        for path, found, (k, size, mtime, ctime, status) in zip(paths, source.storage.look(paths), known, strict=True):
+        for path, found, (size, mtime, ctime, status) in zip(paths, source.storage.look(paths), known, strict=True):
             if isinstance(found, OSError):
                 if status in _PASSING:
                     continue
                 return f"{printable(path)}: {found}"
-            if status == MISSING or found[:2] != (size, mtime):
+            if status == MISSING or found[:2] != (size, mtime) or (ctime and found.changed != ctime):
                 return f"{printable(path)} has changed"
-            if ctime and found.changed != ctime:
-                self.touched[k] = found.changed
         return None if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
@@ -362,11 +355,7 @@ class Index:
         same = (files >= 0) & (self.container_size.read()[files] == listing.container_size)
         same &= self.mtime_ns.read()[files] == listing.mtime_ns
         if self.ctime_ns is not None and listing.ctime_ns is not None:
-            untouched = self.ctime_ns.read()[files] == listing.ctime_ns
-            # A changed inode is no change of content if the sums agree.
-            if self.part_sums is not None and listing.part_sums is not None:
-                untouched |= self.part_sums.read()[files] == listing.part_sums
-            same &= untouched
+            same &= self.ctime_ns.read()[files] == listing.ctime_ns
         return np.where(same, files, -1)
 
 

@@ -19,7 +19,6 @@ from ...codecs.files import Place
 from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
 from ...codecs.video.probe import EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
-from ...codecs.video.probe_process import unpack
 from ...codecs.video.types import VideoEntry
 from ...sources.base import Listing
 from ..video.sampling import Times
@@ -221,7 +220,7 @@ class _Columns(Probed):
 
 
 class _VideoProber:
-    program = "gpupipe.codecs.video.probe_process"
+    program = "gpupipe.codecs.video.probe"
     pool_from = 64
     chunk = 8
 
@@ -233,9 +232,6 @@ class _VideoProber:
 
     def quiet(self) -> AbstractContextManager[Any]:
         return quiet()
-
-    def unpack(self, data: bytes) -> list[VideoProbe]:
-        return unpack(data)
 
     def died(self, reason: str) -> VideoProbe:
         return VideoProbe(UNDECODABLE, reason=reason)
