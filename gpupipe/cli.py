@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Optional
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -37,7 +37,6 @@ def _before(
     """Handle options before any command."""
 
 
-# typer reads these annotations at run time, and Python 3.10 lacks some of the shorter forms
 Folder = Annotated[
     Path,
     typer.Argument(metavar="FOLDER", help="One folder per class, a folder of images, or a CSV of paths and labels."),
@@ -49,15 +48,15 @@ Source = Annotated[
     ),
 ]
 Kind = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, parquet, hdf5, ..."),
 ]
 ImageColumn = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--image", help="Column, feature or extension of images in SRC."),
 ]
 LabelColumn = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--label", help="Column, feature or extension of labels in SRC."),
 ]
 PipelineName = Annotated[
@@ -68,13 +67,13 @@ PipelineName = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--device", help="cpu, cuda or cuda:1; by default a GPU if there is one."),
 ]
 Frames = Annotated[int, typer.Option(min=1, help="Frames per video clip.")]
 Stride = Annotated[int, typer.Option(min=1, help="Distance between consecutive frames of a clip.")]
 Workers = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option("--num-workers", min=1, help="DALI threads or torch processes; all cores by default."),
 ]
 
@@ -139,11 +138,11 @@ def pack(
     destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
     format: Annotated[str, typer.Option("--format", help="webdataset (tar files) or parquet.")] = "webdataset",
     resize: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--resize", min=1, metavar="SIDE", help="Shrink larger images to this shorter side."),
     ] = None,
     quality: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--quality", min=1, max=100, help="JPEG quality, with --resize; 90 by default."),
     ] = None,
     decoded: Annotated[
@@ -151,11 +150,11 @@ def pack(
     ] = False,
     exif: Annotated[bool, typer.Option("--exif", help="Apply EXIF orientation, with --resize or --decoded.")] = False,
     shards: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--shards", min=1, help="Number of shards."),
     ] = None,
     shard_bytes: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--shard-bytes",
             metavar="SIZE",
@@ -166,7 +165,7 @@ def pack(
         bool, typer.Option("--shuffle", help="Write samples in random order, for readers that shuffle in a buffer.")
     ] = False,
     seed: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--seed", help="Seed of --shuffle; 0 by default."),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Prefix of shard names.")] = "train",
@@ -174,13 +173,13 @@ def pack(
     image: ImageColumn = None,
     label: LabelColumn = None,
     columns: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--columns", metavar="A,B", help="Columns to copy; all by default, none for images and labels only."
         ),
     ] = None,
     num_workers: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
 ) -> None:
@@ -201,7 +200,7 @@ def compare(
     stride: Stride = 4,
     device: DeviceName = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Write a PNG of the images that differ most."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the augmentation.")] = 0,
@@ -212,11 +211,11 @@ def compare(
 Samples = Annotated[int, typer.Option(min=1, help="Number of samples on the page.")]
 Page = Annotated[Path, typer.Option(help="A .html page, or a .png sheet of images and names.")]
 Epoch = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(min=0, help="Number of the epoch, counted from 0."),
 ]
 Step = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(min=0, help="Number of the batch within the epoch, counted from 0."),
 ]
 
@@ -262,7 +261,7 @@ def bench(
     pipeline: PipelineName,
     folder: Folder,
     batch_size: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, help="64 by default, 4 for clips."),
     ] = None,
     frames: Frames = 16,
@@ -271,7 +270,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Number of alternating rounds.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 3.0,
     engines: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Comma-separated: dali, torch, null, and torch's DataLoader with torchvision or with pillow alone; by "
             "default the engines, and for images torch's DataLoader."
@@ -287,7 +286,7 @@ def bench(
 
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script, with torch's or gpupipe's loader.")]
 ScriptArguments = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Argument(metavar="ARGS", help="Arguments of the script."),
 ]
 
@@ -307,7 +306,7 @@ def why(
 @_command("demo")
 def demo(
     folder: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Argument(metavar="FOLDER", help="One folder per class; synthetic photographs by default."),
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs to train through each engine.")] = 3,

@@ -92,7 +92,7 @@ def facts() -> dict[str, Any]:
     from PIL import features
 
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "cpu": cpu_model(),
         "cores": cores(),
         "memory_gb": round(memory_bytes() / 1e9, 1),

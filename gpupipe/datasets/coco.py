@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..targets import Boxes, Keypoints, NumberColumn, ObjectMasks, ObjectNumbers
 from ..targets.segments import Segments
 from .images import EncodedImages
 from .list import listed
-from .options import ImageOptions, Unpack, limits_of
+from .options import ImageOptions, limits_of
 
 _KEYS = ("image_id", "boxes", "labels", "masks", "area", "iscrowd", "keypoints")
 

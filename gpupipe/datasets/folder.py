@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import ConfigError, DatasetError
 from ..sources.folder import Tree
 from .images import EncodedImages
-from .options import ImageOptions, Unpack, limits_of
+from .options import ImageOptions, limits_of
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from ..sources.list_file import read_list
 from ..sources.names import Outside, below, texts_of
 from ..targets import as_labels
 from .images import EncodedImages
-from .options import ImageOptions, Unpack, limits_of
+from .options import ImageOptions, limits_of
 
 I64 = npt.NDArray[np.int64]
 

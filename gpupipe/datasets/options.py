@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from ..codecs.limits import MAX_BYTES, Limits
 from ..sources.remote.options import Remote
@@ -18,20 +18,10 @@ from ..sources.remote.options import Remote
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from typing_extensions import Unpack
-
     from ..media import Layout
     from .video.sampling import Padding, Sampling
-else:
 
-    class Unpack:
-        """``typing.Unpack``, which Python 3.10 lacks."""
-
-        def __class_getitem__(cls, options: Any) -> Any:
-            return options
-
-
-__all__ = ["ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "Unpack", "limits_of", "with_options"]
+__all__ = ["ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "limits_of", "with_options"]
 
 
 class ImageOptions(TypedDict, total=False):
@@ -140,11 +130,10 @@ def with_options(made: Any) -> None:
     *own, last = signature.parameters.values()
     if last.kind is not last.VAR_KEYWORD or not str(last.annotation).startswith("Unpack["):
         return
-    # The annotation is a text, and Unpack[...] evaluates to the options themselves.
-    options = eval(last.annotation, init.__globals__).__annotations__
+    (kind,) = get_args(eval(last.annotation, init.__globals__))
     added = [
-        inspect.Parameter(name, last.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=kind.__forward_arg__)
-        for name, kind in options.items()
+        inspect.Parameter(name, last.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=text.__forward_arg__)
+        for name, text in kind.__annotations__.items()
     ]
     whole = signature.replace(parameters=[*own, *added])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from ..errors import DatasetError
 from ..targets import Masks, Target
 from .folder import IMG_EXTENSIONS, checked_extensions
 from .images import EncodedImages
 from .list import listed
-from .options import ImageOptions, Unpack, limits_of
+from .options import ImageOptions, limits_of
 
 _MASK_EXTENSIONS = (".png", ".bmp", ".tif", ".tiff", ".pgm", ".gif")
 

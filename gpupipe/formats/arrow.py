@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from ..sources.extras import need
 from ..sources.parquet_pages import Where
 from ..sources.shards import Row
-from .base import PathsLike, Sharded, TableOptions, Unpack, Usual
+from .base import PathsLike, Sharded, TableOptions, Usual
 from .tables import TableFiles, bytes_of
 
 _MAGIC = b"ARROW1\0\0"

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..codecs.probe import MISSING, OK
 from ..datasets.images import EncodedImages
-from ..datasets.options import ImageOptions, ShardOptions, TableOptions, Unpack, limits_of
+from ..datasets.options import ImageOptions, ShardOptions, TableOptions, limits_of
 from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
@@ -26,7 +26,6 @@ __all__ = [
     "ShardOptions",
     "Sharded",
     "TableOptions",
-    "Unpack",
     "Usual",
     "names_of",
     "storage_of",

@@ -12,13 +12,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 import numpy as np
 
 from ..sources.extras import need
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
+from .base import PathsLike, Sharded, ShardOptions, Usual
 
 _REFERENCE = struct.Struct("<IQI")
 """Bytes of the array, address of its heap, its number there."""

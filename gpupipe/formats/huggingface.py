@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
-from .base import Format, TableOptions, Unpack
+from .base import Format, TableOptions
 from .tables import bytes_of, checked_labels, further_of
 
 I64 = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from ..sources.files import Paths
 from ..sources.names import Outside, below, is_url, urls_below
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL, Found, Storage
-from .base import Format, ShardOptions, Unpack, storage_of
+from .base import Format, ShardOptions, storage_of
 
 I64 = npt.NDArray[np.int64]
 

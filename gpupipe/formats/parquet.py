@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from ..sources.extras import need
 from ..sources.parquet_pages import WRITE_AGAIN, Column, places
 from ..sources.shards import Row
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual
+from .base import PathsLike, Sharded, ShardOptions, Usual
 from .tables import TableFiles
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..codecs.limits import MAX_BYTES
 from ..sources.extras import need
 from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from ..sources.shards import Row, Shards, claim
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
+from .base import PathsLike, Sharded, ShardOptions, Usual, names_of
 
 _HEAD = struct.Struct("<QI")
 """Header of a message: its length, and the checksum of the length."""

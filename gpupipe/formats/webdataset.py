@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
@@ -20,7 +20,7 @@ from ..sources.columns import json_field, member_value
 from ..sources.extras import file_names, parse_json, read_json
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import LOCAL, Storage
-from .base import PathsLike, Sharded, ShardOptions, Unpack, Usual, names_of
+from .base import PathsLike, Sharded, ShardOptions, Usual, names_of
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
 """(common part of the names of a sample's members, extension): the extension begins at the first dot of the

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 from ..codecs.files import unpacked
 from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
 from ..sources.columns import member_value
 from ..sources.shards import Row, Shards
-from .base import PathsLike, Sharded, ShardOptions, Unpack
+from .base import PathsLike, Sharded, ShardOptions
 
 _FAT = 0
 """System that made a member: MS-DOS or Windows."""

@@ -34,9 +34,8 @@ _ASKS = {"__class__", "__dict__", "super", "type"}
 _STEPS = {
     "DELETE_ATTR": "it changes an object",
     "STORE_ATTR": "it changes an object",
-    # Code that catches an exception may go on where it would not have raised one. The second one is Python 3.10's.
+    # Code that catches an exception may go on where it would not have raised one.
     "PUSH_EXC_INFO": "it catches exceptions",
-    "SETUP_FINALLY": "it catches exceptions",
 }
 """Instructions that no code may have, and why."""
 _FEW = 16

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Literal
+
+from braceexpand import braceexpand
 
 from ..codecs.retry import advised
 from ..errors import DatasetError
 from .base import Texts
-from .braces import braces
 from .compressed import plain_name
 from .files import Paths
 from .spelling import plain
 from .storage import LOCAL, Storage
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_MOST = 1_000_000
+"""Maximum number of names of one text. More are a typing mistake and would fill the memory."""
 _WILD = re.compile(r"[*?\[]")
 
 Listed = Callable[[str, Storage], "Sequence[str] | None"]
@@ -72,7 +78,7 @@ def expand(
             continue
         for part in text.split("::"):
             try:
-                names = braces(plain(part, owner))
+                names = _expanded(plain(part, owner))
             except ValueError as e:
                 raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
             for name in names:
@@ -86,6 +92,18 @@ def expand(
             f"{owner}: {found[at]!r} is a file and {found[behind.index(True)]!r} is not; make two datasets"
         )
     return urls_below(found, owner), remote
+
+
+def _expanded(text: str) -> list[str]:
+    """Return the names that a text with braces stands for. Raises :class:`ValueError`, also for over a million."""
+    if "{" not in text:
+        return [text]
+    # braceexpand() makes all numbers of a range at once.
+    count = math.prod(abs(int(last) - int(first)) + 1 for first, last in _RANGE.findall(text))
+    names = [] if count > _MOST else list(islice(braceexpand(text, escape=False), _MOST + 1))
+    if count > _MOST or len(names) > _MOST:
+        raise ValueError(f"{text!r} stands for over {_MOST:,} names")
+    return names
 
 
 def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None) -> Iterable[str]:

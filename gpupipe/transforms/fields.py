@@ -14,20 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, get_args, overload
+from typing import Any, Generic, TypeAlias, TypeVar, cast, dataclass_transform, get_args, overload
 
 import numpy as np
 
 from ..errors import ConfigError
 from .ops import Dtype
-
-if TYPE_CHECKING:
-    from typing import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Any:  # missing in Python 3.10; only type checkers use it
-        return lambda decorator: decorator
-
 
 T = TypeVar("T")
 Given = TypeVar("Given")

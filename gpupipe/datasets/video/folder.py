@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Unpack
 
 from ...sources.folder import Tree
 from ..folder import checked_extensions, refuse_empty
-from ..options import ClipOptions, Unpack
+from ..options import ClipOptions
 from .files import VideoFiles
 
 VIDEO_EXTENSIONS = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from ...errors import DatasetError
 from ..list import listed
-from ..options import ClipOptions, Unpack
+from ..options import ClipOptions
 from .files import VideoFiles
 
 
