@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from _figure_tables import SHOWN
-from _gpu_predictions import DECODED, NUMBERS, PIXELS
-
-from gpupipe.parity.tolerances import TABLE
-from gpupipe.transforms.ops.promise import GRAPH
 
 __all__ = ["NEVER", "draw", "gpu"]
 
@@ -39,53 +35,11 @@ def gpu(results: Path) -> str:
     makers = (_decoders, _loader, _training, _recipes, _copy, _clips, _parity, _tests)
     parts = [text for make in makers if (text := make(results))]
     if not parts:
-        return f"{NEVER}\n\n{_predictions()}\n\n{EXPECT}"
+        return f"{NEVER}\n\n{EXPECT}"
     chart = ["![images per second on a GPU](../benchmarks/results/gpu_loader.png)"] if _chart(results).exists() else []
     missing = [name for name, make in _NAMED.items() if not make(results)]
     left = [f"Not measured on a GPU: {', '.join(missing)}."] if missing else []
     return "\n\n".join([*chart, *parts, *left, EXPECT])
-
-
-def _predictions() -> str:
-    """Summarize ``_gpu_predictions.py``."""
-    numbers = [f"| {n.what} | {n} | {n.why} |" for n in NUMBERS.values()]
-    by_bound: dict[str, list[str]] = {}
-    for row, predicted in PIXELS.items():
-        cpu = TABLE[row].of(*GRAPH)
-        as_there = cpu is not None and str(predicted) == str(cpu) and predicted.interior.max > 0
-        if not row.startswith("resize"):
-            by_bound.setdefault("as on the CPU" if as_there else str(predicted), []).append(TABLE[row].what)
-    by_bound["as on the CPU, with a maximum of one level more"] = ["resizing with every filter"]
-    decoded = [f"decoding with {upsampling} upsampling: {of}" for upsampling, of in DECODED.items()]
-    pixels = [f"{'; '.join(what)}: {bound}" for bound, what in by_bound.items()]
-    return "\n".join(
-        [
-            "Predictions for an H200 with 16 cores and nvJPEG 13.2, derived from sources and published measurements "
-            "before anything ran. They are not promises, and no measurement is kept yet:",
-            "",
-            "| quantity | prediction | because |",
-            "|---|---|---|",
-            *numbers,
-            "",
-            "Predicted differences between DALI on the GPU and the reference, in gray levels, on photographs:",
-            "",
-            *(f"- {line}" for line in [*decoded, *pixels]),
-        ]
-    )
-
-
-def _beside(result: dict[str, Any]) -> str:
-    """Describe the measurements of predicted values, or return an empty string."""
-    lines = [
-        f"- {p['what']}: **{_number(p['measured'])}**, predicted {p['predicted']}"
-        + ("" if p["as_predicted"] else ": not as predicted")
-        for p in result.get("predictions", {}).values()
-    ]
-    return "\n\n" + "\n".join(lines) if lines else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _decoders(results: Path) -> str:
@@ -150,7 +104,7 @@ def _loader(results: Path) -> str:
     head = ["stage", "loader", "images/s", "to the stage's first", "CPU ms/image", "GPU MB"]
     return (
         f"Loading alone, random resized crop to 224, flip, normalize; batch {s['batch_size']}, {s['workers']} threads "
-        f"or workers ({_machine(result)}):\n\n" + _table(head, rows) + _beside(result)
+        f"or workers ({_machine(result)}):\n\n" + _table(head, rows)
     )
 
 
@@ -166,7 +120,7 @@ def _training(results: Path) -> str:
     head = ["step", "batches from", "images/s", "stall"]
     return (
         "ResNet-50 in training, bfloat16, channels last. Stall is the share of a step above that of one batch replayed "
-        f"({_machine(result)}):\n\n" + _table(head, rows) + _beside(result)
+        f"({_machine(result)}):\n\n" + _table(head, rows)
     )
 
 
@@ -191,7 +145,7 @@ def _copy(results: Path) -> str:
     head = ["batch", "way", "GB/s", "ms added to compute"]
     bus = f"{result['bus']['gigabytes_per_second']:.1f} GB/s" if rows else ""
     text = f"Copies to the GPU; the bus alone gives {bus}:\n\n"
-    return text + _table(head, rows) + _beside(result) if rows else ""
+    return text + _table(head, rows) if rows else ""
 
 
 def _clips(results: Path) -> str:
@@ -203,21 +157,20 @@ def _clips(results: Path) -> str:
     ]
     head = ["clips", "loader", "clips/s", "to PyAV"]
     text = f"Clips of 16 frames at 224, H.264 ({_machine(result)}):\n\n" if rows else ""
-    return text + _table(head, rows) + _beside(result) if rows else ""
+    return text + _table(head, rows) if rows else ""
 
 
 def _parity(results: Path) -> str:
     result = _load(results, "gpu_parity")
     rows = [
         [
-            row, r["case"], f"{r['max']:.3g}", f"{r['mean']:.3g}", f"{100 * r['over_1']:.3g} %", r["predicted"],
-            "" if r["verdict"] == "as predicted" else r["verdict"],
+            row, r["case"], f"{r['max']:.3g}", f"{r['mean']:.3g}", f"{100 * r['over_1']:.3g} %",
         ]
         for row, r in sorted(result.get("rows", {}).items())
     ]  # fmt: skip
     if not rows:
         return ""
-    head = ["operation", "measured by", "max", "mean", "over 1", "predicted", "but"]
+    head = ["operation", "measured by", "max", "mean", "over 1"]
     lacking = ", ".join(result.get("unmeasured", []))
     rest = f"\n\nNot measured: {lacking}." if lacking else ""
     return (

@@ -69,7 +69,6 @@ class Report:
             **self._facts,
             "steps": {name: dataclasses.asdict(outcome) for name, outcome in self._steps.items()},
             "tests": tests(results.get("gpu_tests", {})),
-            "predictions": predictions(results),
             "results": results,
         }
 
@@ -119,19 +118,6 @@ def brief(why: str) -> str:
     lines = why.splitlines()
     said = [line[1:].strip() for line in lines if line.startswith("E ")]
     return next((line for line in said if line), "") or (lines or [""])[-1]
-
-
-def predictions(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """List predictions, measurements, and whether they agree."""
-    found: dict[str, Any] = {}
-    for result in results.values():
-        for key, of in result.get("predictions", {}).items():
-            verdict = "as predicted" if of["as_predicted"] else "not as predicted"
-            found[key] = {"predicted": of["predicted"], "measured": of["measured"], "verdict": verdict}
-    for row, of in results.get("gpu_parity", {}).get("rows", {}).items():
-        measured = {what: of[what] for what in ("max", "mean", "over_1")}
-        found[f"pixels: {row}"] = {"predicted": of["predicted"], "measured": measured, "verdict": of["verdict"]}
-    return found
 
 
 def measured(results: dict[str, dict[str, Any]]) -> list[str]:

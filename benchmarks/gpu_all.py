@@ -6,7 +6,7 @@ line, PASS or FAIL, and with one file that holds everything it found: results/gp
     1  smoke     what is installed and will be used; who decodes; whether a byte changes under load
     2  tests     tests/gpu: streams, waits, decoding, recovery, devices, memory first, pixels last
     3  loader    images/s, beside the same graph by hand and beside torch's DataLoader; which settings matter
-    4  parity    every transform, recipe and decoder beside the reference, beside what was predicted
+    4  parity    every transform, recipe and decoder beside the reference
     5  training  what a step of ResNet-50 loses to loading
     6  copy      pageable, pinned, and the ring
     7  video     clips by PyAV, by NVDEC, and by torchcodec

@@ -1,11 +1,5 @@
 """How fast do batches reach a GPU: pageable, pinned on the spot, or through gpupipe's ring; and do they disturb it?
 
-Prediction, for PCIe 5 x16 (``_gpu_predictions.py``): one large copy from pinned memory 45 to 57 GB/s, which is the
-bus; a pageable batch at most half of that; the ring 0.1 to 0.5 of it, because one core copies within the host, but the
-consumer does not wait for it. Tutorials say that pinning makes training 30 to 50 % faster: of a ResNet-50 step of some
-85 ms it saves at most 15 %, since a float32 batch of 154 MB takes 3 ms pinned and 6 to 15 ms pageable. Not run yet on
-the machine that it is for.
-
 Measured: batches of 256 images as uint8 and as float32 and one of 4 MB; GB/s of the payload, from a host tensor to a
 device tensor that the consumer's stream may read. Once with nothing else on the GPU, and once while matrix products
 run on the consumer's stream, as long as such a step; then also how much longer these take. The bus's own limit is one
@@ -25,7 +19,6 @@ from typing import Any
 
 import torch
 from _common import Budget, Table, heading, save
-from _gpu_predictions import compare
 from torch import Tensor
 
 from gpupipe.copy_stream import CopyStream
@@ -142,16 +135,6 @@ def summarize(nbytes: int, limit: float, readings: dict[str, dict[str, list[floa
     return rows
 
 
-def measured(result: dict[str, Any]) -> dict[str, float]:
-    """The numbers that were predicted, as far as they were measured."""
-    found = {"copy: bus": result["bus"]["gigabytes_per_second"]}
-    if FLOATS in result["batches"]:
-        ways_ = result["batches"][FLOATS]["ways"]
-        found |= {"copy: pageable": ways_[PAGEABLE]["of_bus"], "copy: ring": ways_[RING]["of_bus"]}
-        found["copy: pinning saves"] = max(ways_[w]["saved_of_a_pageable_step"] for w in (PINNED, ALREADY))
-    return found
-
-
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--quick", action="store_true")
@@ -196,7 +179,6 @@ def main() -> None:
             table.row(way, *rate, f"{added:.2f}", f"{saved:.1f}")
         result["batches"][name] = {"compute_seconds": compute_alone, "ways": rows}
         save("gpu_copy", result)
-    result["predictions"] = compare(measured(result))
     print(save("gpu_copy", result))
 
 

@@ -1,11 +1,5 @@
 """Who decodes the JPEGs, the GPU or the CPU, with which pixels, and does a byte change while the GPU is busy?
 
-Prediction, from the sources: with nvJPEG 13.2 or newer the GPU decodes nearly all images whatever the settings; with
-an older one, such as every nvJPEG for CUDA 12, windows of 4:2:0 photographs with fancy upsampling are the CPU's, equal
-to Pillow's bit by bit. Fancy upsampling at most 4 gray levels from Pillow, mean 0.4; plain up to 60, mean
-1 to 2; 4:4:4 the same with both. Under matrix products 0 bytes of 200 batches change: DALI makes its decoder wait.
-No results are kept yet.
-
 Measured: 64 photographs for each kind of chroma; share of images equal to the reference's, which are libjpeg-turbo's;
 then batches read late on a stream full of matrix products, each byte compared with all that quiet runs gave. Every
 setting in a process of its own, because some versions of the decoder end theirs.
@@ -24,7 +18,6 @@ import _common  # noqa: F401 - finds the modules of tests
 import parity_measure as parity
 from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
-from _gpu_predictions import DECODED, verdict
 from _parts import Part, answers
 from decoding_changes import MatrixProducts, changes, decoded_by, quiet
 
@@ -138,9 +131,6 @@ def show(part: str, value: Any, failure: str) -> None:
         table = Table(what, "decoded by", "% equal", "max", "mean", "% over 1")
         for row, r in value.items():
             table.row(row, r["decoded_by"], 100 * r["equal"], r["max"], r["mean"], 100 * r["over_1"])
-            said = verdict(DECODED["fancy" if "fancy" in what else "plain"], r)
-            if said not in ("as predicted", "equal"):
-                print(f"    not as predicted: {said}", flush=True)
     else:
         print(
             f"{what}: {value['bytes']} bytes of {value['images']} images changed in {value['batches']} batches, by up "

@@ -1,12 +1,5 @@
 """How many images per second does each loader put on a GPU, and which settings matter?
 
-Prediction, for 16 cores and an H200, nvJPEG 13.2 (``_gpu_predictions.py``): gpupipe at least 0.98 of the graph written
-by hand with the same settings, and at least 5 times torch's DataLoader with torchvision. With float16 output and plain
-upsampling 10,000 to 17,000 images/s (the decoding engines 6,000 to 8,000 and 16 threads with 400 each); with fancy
-upsampling 5,000 to 12,000 of 4:2:0 photographs, 8,000 to 17,000 of 4:4:4, where nothing is upsampled. The best share
-for the decoding engines 0.4 to 0.5. torchvision's decode_jpeg on the GPU 1,000 to 6,000, DALI's torchvision API 300 to
-2,000. No results are kept yet.
-
 Measured: RandomResizedCrop(224), flip, normalize, batch 256, photographs in /dev/shm, nothing consumes the batches. The
 candidates take turns, each in a process of its own (see ``_candidates.py``). One setting after the other is changed and
 compared with the default in the same rounds, the most telling first. A graph by hand has the settings that gpupipe
@@ -26,7 +19,6 @@ from typing import Any
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _common import Budget, Table, describe_files, heading, photographs, recoded, save
 from _gpu_arguments import parsed, parser
-from _gpu_predictions import compare
 from _loaders import Job, Work, left_out, resolved
 
 MEASURES = ("benchmarks/_by_hand.py", "benchmarks/_loaders.py", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading")
@@ -145,35 +137,6 @@ class Stages:
             table.row(name, speed, times, row["cpu_ms_per_image"], row["start_seconds"], row["gpu_mb"], row["uss_mb"])
 
 
-def measured(stages: dict[str, Any]) -> dict[str, float]:
-    """The numbers that were predicted, as far as their stages ran."""
-
-    def speed(stage: str, name: str) -> float | None:
-        found: float | None = stages.get(stage, {}).get(name, {}).get("median_images_per_second")
-        return found
-
-    def times(stage: str, name: str, base: str) -> float | None:
-        """Median of the ratios within rounds."""
-        a, b = (stages.get(stage, {}).get(n, {}).get("images_per_second") for n in (name, base))
-        return ratio(a, b)["median"] if a and b else None
-
-    found = {
-        "loader: to by hand": times("main", OURS.name, HAND.name),
-        "loader: to torchvision": times("main", OURS.name, TORCHVISION.name),
-        **{
-            f"loader: {upsampling(fancy)}, {files}": speed("upsampling", f"{upsampling(fancy)}, {files}")
-            for fancy in (False, True)
-            for files in CHROMA
-        },
-        "loader: torchvision on CUDA": speed("others", "torchvision's decode_jpeg on the GPU"),
-        "loader: DALI's torchvision API": speed("others", "decode_jpeg, DALI's torchvision API"),
-    }
-    loads = {x: s for x in LOADS if (s := speed("hw_decoder_load", f"hw_decoder_load={x}")) is not None}
-    if len(loads) == len(LOADS):
-        found["loader: best hw_decoder_load"] = max(loads, key=lambda x: loads[x])
-    return {key: value for key, value in found.items() if value is not None}
-
-
 def main() -> None:
     p = parser(__doc__, 480)
     p.add_argument("folder", nargs="?", type=Path, help="JPEG files; without it they are made")
@@ -202,7 +165,6 @@ def main() -> None:
         for name in args.only or list(STAGES)[: 3 if args.quick else None]:
             stages.run(name, left_out(STAGES[name]))
     print()
-    result["predictions"] = compare(measured(result["stages"]))
     print(save(args.name, result))
 
 

@@ -1,15 +1,8 @@
 """How far is DALI on a GPU from DALI on the CPU, and from the reference, for every transform, recipe and decoder?
 
-Prediction, from the sources, in gray levels on equal pixels (``_gpu_predictions.py`` has every row): crops, flips,
-erasing, noise, hue and what torch finishes on the device equal; arithmetic on bytes (brightness, contrast, sharpness,
-blur, gray) at most 1 with a mean of at most 0.02, of tensors 0.6; resizing as on the CPU and one level; nearest warps
-255 on at most 0.1 % of the values, perspectives twice that; JPEG compression, another algorithm there, at most 60,
-mean 1.5. Decoding with fancy upsampling at most 4, mean 0.4; with plain upsampling up to 60, mean 1 to 2, at edges of
-color. No results are kept yet.
-
 Measured: the same plans on the same pixels. Transforms and recipes on photographs, on noise, and on black and white
 blocks, in gray levels; decoders on JPEG files of all chroma subsamplings. ``rows`` are what the GPU's column of the
-table in ``gpupipe/parity/promises.py`` can be filled from, each beside its prediction; ``unmeasured`` names the rows
+table in ``gpupipe/parity/promises.py`` can be filled from; ``unmeasured`` names the rows
 that nothing here is of. Photographs come before noise and blocks, and a measurement that crashes takes no other along.
 
     python benchmarks/gpu_parity.py [--quick] [--seconds 500]      # writes results/gpu_parity.json
@@ -25,7 +18,6 @@ import _common  # noqa: F401 - finds the modules of tests
 import parity_measure as parity
 from _common import Budget, Table, heading, save
 from _gpu_arguments import parsed, parser
-from _gpu_predictions import DECODED, PIXELS, verdict
 from _parts import Part, answers
 
 MEASURES = ("gpupipe/engines", "gpupipe/kernels", "tests/parity_cases.py")
@@ -59,21 +51,9 @@ def parts(files: str, count: int, device: str) -> list[Part]:
     return found + [part for kind in parity.INPUTS for part in of_pixels(parity.RECIPES, kind)]
 
 
-def judged(result: dict[str, Any]) -> dict[str, Any]:
-    """``rows`` and ``unmeasured``, and what of them, and of the decoders, is not as predicted."""
-    of_reference = {case: {k: v["reference"] for k, v in kinds.items()} for case, kinds in result["cases"].items()}
-    found: dict[str, Any] = {**parity.rows(of_reference), "surprises": {}}
-    for row, of in found["rows"].items():
-        of["predicted"] = str(PIXELS[row])
-        of["verdict"] = verdict(PIXELS[row], of)
-        if of["verdict"] != "as predicted":
-            found["surprises"][row] = of["verdict"]
-    for name, against in result["decoders"].get("random crop", {}).items():
-        predicted = DECODED["fancy" if "fancy" in name else "plain"]
-        against["predicted"], against["verdict"] = str(predicted), verdict(predicted, against["reference"])
-        if against["verdict"] != "as predicted":
-            found["surprises"][name] = against["verdict"]
-    return found
+def rows(cases: dict[str, Any]) -> dict[str, Any]:
+    """Return ``rows`` and ``unmeasured``."""
+    return parity.rows({case: {k: v["reference"] for k, v in kinds.items()} for case, kinds in cases.items()})
 
 
 def main() -> None:
@@ -103,11 +83,8 @@ def main() -> None:
                 ref, cpu = answer.value["reference"], answer.value["cpu"]
                 shares = 100 * ref["over_1"], 100 * ref["equal"]
                 table.row(f"{case}, {of}"[:44], ref["max"], ref["mean"], *shares, cpu["max"])
-            result |= judged(result)
+            result |= rows(result["cases"])
             save(name, result)
-    print("\nnot as predicted:", "" if result["surprises"] else "nothing")
-    for what, how in result["surprises"].items():
-        print(f"  {what}: {how}")
     print("rows that nothing was measured for:", ", ".join(result["unmeasured"]) or "none")
     print(save(name, result))
 

@@ -1,9 +1,5 @@
 """How much of a training step does each loader cost?
 
-Prediction, for an H200 with 16 cores (``_gpu_predictions.py``): ResNet-50 in bfloat16 trains on about 3,000 images/s, a
-quarter of what gpupipe's DALI engine loads, which costs at most 2 % of a step; torch's DataLoader with torchvision
-loads about as many as it trains on, and costs between nothing and 30 %. No results are kept yet.
-
 Measured: ResNet-50, bfloat16 autocast, channels last, SGD, batch 256, with and without torch.compile. The ceiling is
 the same step on one batch that is replayed. Ceiling and loaders take turns in one process, in steady state: the first
 steps of every turn are not counted, and the next turn waits until the queues are full again. The stall share is the
@@ -25,7 +21,6 @@ import torch
 from _candidates import settle
 from _common import Budget, Table, describe_files, heading, photographs, save
 from _gpu_arguments import parsed, parser
-from _gpu_predictions import compare
 from _loaders import Batches, Job, Work, left_out
 from _resnet import resnet50
 from torch import Tensor, nn
@@ -176,9 +171,6 @@ def main() -> None:
                 waited = statistics.median(r["host_waited"] for r in row["turns"])
                 table.row(which, row["median_images_per_second"], 100 * row["median_stall_share"], 100 * waited)
             del training
-    stalls = {which: row["median_stall_share"] for which, row in result["stages"].get("eager", {}).items()}
-    keys = {"training: stall": OURS, "training: stall of torchvision": TORCHVISION}
-    result["predictions"] = compare({key: stalls[which] for key, which in keys.items() if which in stalls})
     print(save(name, result))
 
 

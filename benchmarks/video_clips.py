@@ -26,8 +26,7 @@ clip, and applies torchvision's v2 transforms to the whole clip. PyAV there seek
 forward. Judge the ratios, which are made within a round: clips per second move with the machine.
 
 With ``--device cuda`` batches are on the GPU, and the candidates others: gpupipe with PyAV, gpupipe with NVDEC, and
-torchcodec's CUDA decoder with torchvision's transforms there. Predicted for 16 cores (``_gpu_predictions.py``): NVDEC
-0.5 to 3 times PyAV in 16 threads, the faster of the two at least 0.8 of torchcodec. That was not run yet.
+torchcodec's CUDA decoder with torchvision's transforms there.
 
     python benchmarks/video_clips.py [FOLDER] [--rounds N] [--seconds N] [--device cuda]
 
@@ -48,7 +47,6 @@ import numpy as np
 from _candidates import Candidate, Reading, ratio, rounds, summary
 from _clip_loaders import Job, Work, Workload
 from _common import Table, heading, import_torchvision, result_name, save
-from _gpu_predictions import compare
 
 MEASURES = (
     "benchmarks/_clip_loaders.py", "gpupipe/codecs/video", "gpupipe/engines", "gpupipe/kernels", "gpupipe/reading",
@@ -198,21 +196,7 @@ def main() -> None:
             result[workload] = measure(args, root, jobs, workload)
             path = save(name, result)
             show(workload, result[workload])
-        if args.device == "cuda":
-            result["predictions"] = compare(measured(result["random"]))
-            save(name, result)
         print(path)
-
-
-def measured(rows: dict[str, Any]) -> dict[str, float]:
-    """The numbers that were predicted of a GPU, as far as they were measured."""
-    speed = {name: row["median_clips_per_second"] for name, row in rows.items()}
-    found: dict[str, float] = {}
-    if {OURS, NVDEC} <= speed.keys():
-        found["video: nvdec to pyav"] = speed[NVDEC] / speed[OURS]
-    if {OURS, TORCHCODEC} <= speed.keys():
-        found["video: to torchcodec"] = max(speed[OURS], speed.get(NVDEC, 0.0)) / speed[TORCHCODEC]
-    return found
 
 
 def version(name: str) -> str | None:

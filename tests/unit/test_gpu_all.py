@@ -192,18 +192,12 @@ class TestReport:
                 "DALI by hand": {"to_first": {"median": 0.99}},
             }
         },
-        "predictions": {
-            "loader: to by hand": {"predicted": "at least 0.98", "measured": 1.01, "as_predicted": True},
-            "loader: to torchvision": {"predicted": "at least 5", "measured": 4.0, "as_predicted": False},
-        },
     }
     DECODERS: ClassVar[dict[str, Any]] = {
         "race": {"a": {"bytes": 0, "batches": 700}, "b": {"bytes": 0, "batches": 500}},
         "decoders": {"fancy": {"4:2:0, load 0": {"decoded_by": "GPU"}, "4:4:4, load 1": {"decoded_by": "GPU or CPU"}}},
     }
-    PARITY: ClassVar[dict[str, Any]] = {
-        "rows": {"crop": {"max": 3.0, "mean": 0.1, "over_1": 0.0, "predicted": "equal", "verdict": "max 3"}}
-    }
+    PARITY: ClassVar[dict[str, Any]] = {"rows": {"crop": {"max": 3.0, "mean": 0.1, "over_1": 0.0}}}
 
     @pytest.fixture
     def report(self, scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -230,12 +224,6 @@ class TestReport:
         assert found["verdict"].startswith("PASS") and found["machine"]["gpus"] == ["some GPU"]
         assert found["steps"]["smoke"] == {"wrong": [], "left_out": [], "seconds": 12.4}
         assert found["tests"] == {"counts": {"passed": 1, "skipped": 1}, "failed": {}}
-        verdicts = {name: of["verdict"] for name, of in found["predictions"].items()}
-        assert verdicts == {
-            "loader: to by hand": "as predicted",
-            "loader: to torchvision": "not as predicted",
-            "pixels: crop": "max 3",
-        }
         assert found["results"]["gpu_loader"] == self.LOADER
 
     def test_a_step_that_fails(self, scripts: Any, report: Any, tmp_path: Path) -> None:
