@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import torch
@@ -30,7 +31,7 @@ def make(root: Path) -> None:
         writer.writerows([path, f"a photo of the {_WORDS[kinds.index(path.parts[0])]} kind"] for path in files)
 
 
-def captioned(folder: Path, transform: object) -> datasets.Columns:
+def captioned(folder: Path, transform: Any) -> datasets.Columns:
     """Return images and captions of a folder with ``metadata.csv``: columns ``file_name`` and ``text``, as Hugging
     Face's ``imagefolder`` reads them. Samples are (images, captions)."""
     with (folder / "metadata.csv").open(newline="", encoding="utf-8") as f:

@@ -9,7 +9,7 @@ from . import provided
 from .imports import uncollected
 
 if TYPE_CHECKING:
-    from . import collate, datasets, engines, errors, integrations, interop, memory, samplers, transforms
+    from . import collate, datasets, engines, errors, integrations, interop, memory, pipelines, samplers, transforms
     from .errors import BadSample, GpupipeError, SampleError
     from .loader.augment import augment
     from .loader.dataloader import DataLoader
@@ -42,6 +42,7 @@ __all__ = [
     "integrations",
     "interop",
     "memory",
+    "pipelines",
     "samplers",
     "transforms",
 ]
@@ -95,4 +96,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

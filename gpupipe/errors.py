@@ -17,7 +17,7 @@ Warnings, and reasons for falling back to torch's DataLoader, are in :mod:`gpupi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .printable import printable
@@ -127,3 +127,16 @@ class EngineError(GpupipeError, RuntimeError):
 
 class MissingDependency(GpupipeError, ImportError):
     """A required package is not installed. The message says how to install it."""
+
+
+def unexpected_argument(owner: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error for a keyword that ``owner`` does not take, with the most similar one that it takes.
+
+    >>> unexpected_argument("Resize.__init__", "sise", ["size", "antialias"])
+    TypeError("Resize.__init__() got an unexpected keyword argument 'sise'. Did you mean 'size'?")
+    """
+    from difflib import get_close_matches  # takes a millisecond to import
+
+    similar = get_close_matches(name, list(known), 1)
+    hint = f". Did you mean {similar[0]!r}?" if similar else ""
+    return TypeError(f"{owner}() got an unexpected keyword argument {name!r}{hint}")

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from PIL import Image
 
@@ -58,3 +59,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, kind: str = "")
     top = "<tr>" + "".join(f"<th>{h}</th>" for h in head) + "</tr>" if head else ""
     body = "".join("<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in rows)
     return f'<div class="wide"><table class="{kind}">{top}{body}</table></div>'
+
+
+def described(title: str, lines: Iterable[str]) -> str:
+    """Return lines such as ``"engine: dali"`` as a table with a title, for a notebook."""
+    pairs = (line.partition(": ") for line in lines)
+    rows = [(html.escape(name), html.escape(text)) if colon else ("", html.escape(name)) for name, colon, text in pairs]
+    return f"<b>{html.escape(title)}</b>{table([], rows)}"
+
+
+class Page(type(Path())):  # type: ignore[misc]  # a class of its own on every system
+    """Path of a written page or picture, which a notebook shows."""
+
+    def _repr_html_(self) -> str:
+        if self.suffix == ".png":
+            return f'<img src="data:image/png;base64,{base64.b64encode(self.read_bytes()).decode()}">'
+        page = html.escape(self.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40rem; border: 0"></iframe>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from gpupipe.errors import ConfigError
 from gpupipe.transforms import (
@@ -20,6 +20,8 @@ from gpupipe.transforms import (
     Transform,
     TrivialAugmentWide,
 )
+from gpupipe.transforms.auto_augment import PolicyName
+from gpupipe.transforms.fields import InterpolationName
 
 __all__ = ["finish", "mixing", "policy"]
 
@@ -32,10 +34,10 @@ def finish(dtype: Any, mean: Sequence[float], std: Sequence[float]) -> list[Tran
     if name == "uint8":
         return [ToImage()]
     normalized: list[Transform] = [ToTensor(), Normalize(mean, std)]
-    return normalized if name == "float32" else [*normalized, ToDtype(name)]
+    return normalized if name == "float32" else [*normalized, ToDtype(dtype)]
 
 
-def policy(name: str | None, interpolation: str) -> list[Transform]:
+def policy(name: str | None, interpolation: InterpolationName) -> list[Transform]:
     """Return the automatic augmentation that torchvision's training scripts call ``name``."""
     if name is None:
         return []
@@ -45,7 +47,9 @@ def policy(name: str | None, interpolation: str) -> list[Transform]:
         return [RandAugment(interpolation=interpolation)]
     if name == "ta_wide":
         return [TrivialAugmentWide(interpolation=interpolation)]
-    return [AugMix(interpolation=interpolation) if name == "augmix" else AutoAugment(name, interpolation=interpolation)]
+    if name == "augmix":
+        return [AugMix(interpolation=interpolation)]
+    return [AutoAugment(cast("PolicyName", name), interpolation=interpolation)]
 
 
 def mixing(mixup: float, cutmix: float, num_classes: int | None) -> list[Transform]:

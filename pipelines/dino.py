@@ -16,6 +16,7 @@ from gpupipe.transforms import (
     RandomSolarize,
     Transform,
 )
+from gpupipe.transforms.fields import InterpolationName
 
 from ._parts import finish
 from .imagenet import MEAN, STD
@@ -32,7 +33,7 @@ def train(
     small: int = 8,
     large_scale: tuple[float, float] = (0.4, 1.0),
     small_scale: tuple[float, float] = (0.05, 0.4),
-    interpolation: str = "bicubic",
+    interpolation: InterpolationName = "bicubic",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:

@@ -13,6 +13,7 @@ from gpupipe.transforms import (
     RandomResizedCrop,
     Resize,
 )
+from gpupipe.transforms.fields import InterpolationName
 
 from ._parts import finish, mixing, policy
 
@@ -27,7 +28,7 @@ STD = (0.229, 0.224, 0.225)
 def train(
     size: int = 224,
     *,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
@@ -54,7 +55,7 @@ def train_light(
     brightness: float = 0.4,
     contrast: float = 0.4,
     saturation: float = 0.4,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
@@ -83,7 +84,7 @@ def train_strong(
     mixup: float = 0.2,
     cutmix: float = 1.0,
     num_classes: int | None = 1000,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:
@@ -124,7 +125,7 @@ def val(
     size: int = 224,
     resize: int = 256,
     *,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpupipe.transforms import CenterCrop, Compose, RandomHorizontalFlip, RandomResizedCrop, Resize
+from gpupipe.transforms.fields import InterpolationName
 
 from ._parts import finish
 
@@ -25,7 +26,7 @@ def train(
     size: int = 224,
     *,
     scale: tuple[float, float] = (0.08, 1.0),
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     mean: Sequence[float] = MEAN,
     std: Sequence[float] = STD,
     dtype: Any = "float32",
@@ -56,7 +57,7 @@ def val(
     size: int = 224,
     resize: int = 256,
     *,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     mean: Sequence[float] = MEAN,
     std: Sequence[float] = STD,
     dtype: Any = "float32",

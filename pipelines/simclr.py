@@ -15,6 +15,7 @@ from gpupipe.transforms import (
     RandomResizedCrop,
     Transform,
 )
+from gpupipe.transforms.fields import InterpolationName
 
 from ._parts import finish
 from .imagenet import MEAN, STD
@@ -28,7 +29,7 @@ def train(
     views: int = 2,
     strength: float = 1.0,
     blur: float = 0.5,
-    interpolation: str = "bilinear",
+    interpolation: InterpolationName = "bilinear",
     dtype: Any = "float32",
     memory_format: Any = "contiguous_format",
 ) -> Compose:

@@ -31,7 +31,7 @@ def _tensor(*steps: Callable[[], T.Transform]) -> Make:
     return lambda: T.Compose([T.CenterCrop(SIDE), T.PILToTensor(), *(step() for step in steps)])
 
 
-def _float(*steps: Callable[[], T.Transform], dtype: str = "float32") -> Make:
+def _float(*steps: Callable[[], T.Transform], dtype: Any = "float32") -> Make:
     """Return a pipeline with steps on floats."""
 
     def make() -> T.Compose:

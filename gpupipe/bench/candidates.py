@@ -80,7 +80,7 @@ def build(
             if name in LIMITS:
                 made = limit(name, many, device=device, common=common)
             else:
-                made = DataLoader(many, engine=name, device=device, seed=0, **common)  # type: ignore[arg-type]
+                made = DataLoader(many, engine=name, device=device, seed=0, **common)  # type: ignore[call-overload]
             if isinstance(made, DataLoader):
                 found._loaders.append(made)
             found.start[name] = made.__iter__ if isinstance(made, DataLoader) else made

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import DatasetError
 from ..targets import as_labels
-from ..transforms.compose import as_compose
-from .dataset import Dataset
+from ..transforms.compose import Transforms, as_compose
+from .dataset import Batches, Dataset, Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROWS = 256
 _VALUES = 4_096
@@ -32,7 +35,7 @@ class PixelRows:
         return self.shape[0]
 
 
-class Arrays(Dataset):
+class Arrays(Dataset[Sample, Batches]):
     """Pixels in memory or memory-mapped: images of one size in one array.
 
     Args:
@@ -50,7 +53,15 @@ class Arrays(Dataset):
 
     kind = "pixels"
 
-    def __init__(self, images: Any, labels: Any = None, *, transform: Any = None):
+    @overload
+    def __init__(
+        self: Arrays[tuple[Any, None], Tensor], images: Any, labels: None = None, *, transform: Transforms = ...
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Arrays[tuple[Any, int], tuple[Tensor, Tensor]], images: Any, labels: Any, *, transform: Transforms = ...
+    ) -> None: ...
+    def __init__(self, images: Any, labels: Any = None, *, transform: Transforms = None):
         pixels = _numpy(images, "images")
         if pixels.dtype != np.uint8:
             raise DatasetError(f"Arrays: images are {pixels.dtype}; they must be uint8 with values 0 to 255")

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ConfigError, DatasetError
 from ..targets import Boxes, Keypoints, NumberColumn, ObjectMasks, ObjectNumbers, Target
 from ..targets.segments import Segments
+from ..transforms.compose import Transforms
 from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, limits_of
@@ -21,7 +22,7 @@ from .options import ImageOptions, limits_of
 _KEYS = ("image_id", "boxes", "labels", "masks", "area", "iscrowd", "keypoints")
 
 
-class CocoDetection(EncodedImages):
+class CocoDetection(EncodedImages[dict[str, Any], dict[str, Any]]):
     """Images and objects of a COCO annotation file (``instances_train2017.json``).
 
     A sample is a dictionary with ``"image"`` and the values named by ``target_keys``. They are those that torchvision's
@@ -54,7 +55,7 @@ class CocoDetection(EncodedImages):
         self,
         root: str | os.PathLike[str],
         annFile: str | os.PathLike[str],
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         target_keys: Sequence[str] = ("image_id", "boxes", "labels"),
         **options: Unpack[ImageOptions],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,26 @@ from ..types import ByHand
 from .sample_form import SampleForm
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from ..codecs.video.decode import VideoEntry
 
+    Sample = TypeVar("Sample", covariant=True, default=Any)
+    Batches = TypeVar("Batches", covariant=True, default=Any)
+    Seen = TypeVar("Seen", covariant=True, default=Any)
+else:
+    from typing import TypeVar  # without defaults before Python 3.13
 
-class Dataset(ABC):
-    """Base class of datasets. Columns are numpy arrays with one row per sample."""
+    Sample = TypeVar("Sample", covariant=True)
+    Batches = TypeVar("Batches", covariant=True)
+    Seen = TypeVar("Seen", covariant=True)  # the image of a sample
+
+
+class Dataset(ABC, Generic[Sample, Batches]):
+    """Base class of datasets. Columns are numpy arrays with one row per sample.
+
+    Type checkers know ``dataset[i]`` as ``Sample``, and the batches of a loader as ``Batches``.
+    """
 
     kind: Literal["files", "pixels", "clips", "user code", "mixture"]
     """Source of the samples: encoded images in files, pixels in memory, clips of videos, user code, which must run
@@ -95,7 +110,7 @@ class Dataset(ABC):
         """Whether :meth:`fetch` runs user code."""
         return self.kind == "user code"
 
-    def refresh(self) -> None:  # noqa: B027
+    def refresh(self) -> None:
         """Take over changes that the script made to its dataset. Only copies need this."""
 
     def check_transform(self) -> None:
@@ -192,7 +207,7 @@ class Dataset(ABC):
         image = self.open(media, strict=self.limits.strict)
         return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         """Return (transformed image, label) of one sample, as torchvision's datasets do. Use a loader for training.
 
         Without a transform the image is that of :meth:`raw`. Otherwise it is a tensor [C, H, W], a tuple of tensors for
@@ -207,8 +222,8 @@ class Dataset(ABC):
         index = self.checked_index(index)
         try:
             if not len(self.transform) and not self.columns:
-                return self.raw(index)
-            return provided.one_sample(self, index)
+                return self.raw(index)  # type: ignore[return-value]
+            return provided.one_sample(self, index)  # type: ignore[no-any-return]
         except Undecodable as e:
             raise SampleError([BadSample(index, self.describe(index), e.kind, e.reason)]) from None
 

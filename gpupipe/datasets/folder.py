@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from PIL import Image
 
 from ..errors import ConfigError, DatasetError
 from ..sources.folder import Tree
+from ..transforms.compose import Transforms
+from .dataset import Seen
 from .images import EncodedImages
 from .options import ImageOptions, limits_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """torchvision's."""
@@ -34,7 +41,7 @@ def refuse_empty(empty: list[str], folder: Any, extensions: tuple[str, ...], own
         )
 
 
-class ImageFolder(EncodedImages):
+class ImageFolder(EncodedImages[tuple[Seen, int], "tuple[Tensor, Tensor]"]):
     """Images in one folder per class: ``root/cat/1.jpg``, ``root/dog/deeper/2.png``.
 
     Classes, files, their order and the attributes are those of ``torchvision.datasets.ImageFolder``. Links to folders
@@ -52,10 +59,30 @@ class ImageFolder(EncodedImages):
     ImageFolder('/data/imagenet/train': 1,281,167 samples, 1,000 classes)
     """
 
+    @overload
+    def __init__(
+        self: ImageFolder[Image.Image],
+        root: str | os.PathLike[str],
+        transform: None = None,
+        *,
+        extensions: str | tuple[str, ...] = ...,
+        allow_empty: bool = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ImageFolder[Tensor],
+        root: str | os.PathLike[str],
+        transform: Transforms,
+        *,
+        extensions: str | tuple[str, ...] = ...,
+        allow_empty: bool = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
     def __init__(
         self,
         root: str | os.PathLike[str],
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
         allow_empty: bool = False,

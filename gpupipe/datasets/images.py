@@ -17,15 +17,15 @@ from ..errors import BadSample
 from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import Target
-from ..transforms.compose import as_compose
-from .dataset import Dataset, checked_limits
+from ..transforms.compose import Transforms, as_compose
+from .dataset import Batches, Dataset, Sample, checked_limits
 from .index.open_index import leave_index, open_index
 from .index.summary import Summary, summarize
 from .options import with_options
 from .sample_form import form_of
 
 
-class EncodedImages(Dataset):
+class EncodedImages(Dataset[Sample, Batches]):
     """Base class of datasets of encoded images with an index.
 
     The constructor builds the index, in worker processes if there are thousands of images to probe; they end before it
@@ -45,7 +45,7 @@ class EncodedImages(Dataset):
     def __init__(
         self,
         source: Source,
-        transform: Any,
+        transform: Transforms,
         limits: Limits = Limits(),
         *,
         return_dict: bool = False,

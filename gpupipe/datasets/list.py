@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,18 @@ from ..sources.files import Listed
 from ..sources.list_file import read_list
 from ..sources.names import Outside, below, texts_of
 from ..targets import as_labels
+from ..transforms.compose import Transforms
+from .dataset import Batches, Sample
 from .images import EncodedImages
 from .options import ImageOptions, limits_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 I64 = npt.NDArray[np.int64]
 
 
-class ImageList(EncodedImages):
+class ImageList(EncodedImages[Sample, Batches]):
     """Image files listed in Python, or in a CSV or TSV file. A missing file is a bad sample, not an error.
 
     Not supported: paths that lead out of ``root``, or by ``..`` out of the folder of the list file, unless
@@ -43,12 +48,34 @@ class ImageList(EncodedImages):
     [(0, 'missing')]
     """
 
+    @overload
+    def __init__(
+        self: ImageList[Any, Any],  # a list file may have labels
+        paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+        labels: None = None,
+        *,
+        transform: Transforms = ...,
+        root: str | os.PathLike[str] | None = ...,
+        allow_outside: bool = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ImageList[tuple[Any, int], tuple[Tensor, Tensor]],
+        paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+        labels: Any,
+        *,
+        transform: Transforms = ...,
+        root: str | os.PathLike[str] | None = ...,
+        allow_outside: bool = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
     def __init__(
         self,
         paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
         labels: Any = None,
         *,
-        transform: Any = None,
+        transform: Transforms = None,
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,
         **options: Unpack[ImageOptions],

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from ..codecs.decode import Media
 from ..errors import BadSample, ConfigError, DatasetError, StateError
 from ..transforms.compose import Output
-from .dataset import Dataset
+from .dataset import Batches, Dataset, Sample
 
 I64 = npt.NDArray[np.int64]
 
 
-class Mixture(Dataset):
+class Mixture(Dataset[Sample, Batches]):
     """Samples of several datasets, each with its own transforms, in fixed proportions.
 
     Counts follow the weights: among the first ``p`` samples of an epoch, ``w * p`` come from a dataset with a share of
@@ -54,7 +54,9 @@ class Mixture(Dataset):
 
     kind = "mixture"
 
-    def __init__(self, datasets: Mapping[Dataset, float], *, stop: Literal["first", "all"] | int = "first"):
+    def __init__(
+        self, datasets: Mapping[Dataset[Sample, Batches], float], *, stop: Literal["first", "all"] | int = "first"
+    ):
         if not isinstance(datasets, Mapping) or not datasets:
             raise ConfigError(f"Mixture: give the weight of each dataset, such as {{a: 0.7, b: 0.3}}, not {datasets!r}")
         for dataset in datasets:
@@ -208,9 +210,9 @@ class Mixture(Dataset):
         part, inside = self._place(index)
         return part.raw(inside)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         part, inside = self._place(self.checked_index(index))
-        return part[inside]
+        return part[inside]  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         weights = self.weights[-1][1]

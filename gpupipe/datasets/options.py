@@ -13,12 +13,14 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from ..codecs.limits import MAX_BYTES, Limits
+from ..errors import unexpected_argument
 from ..sources.remote.options import Remote
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from ..media import Layout
+    from ..transforms.compose import Transforms
     from .video.sampling import Padding, Sampling
 
 __all__ = ["ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "limits_of", "with_options"]
@@ -54,7 +56,7 @@ class ClipOptions(TypedDict, total=False):
     clips: int
     sampling: Sampling
     padding: Padding
-    transform: Any
+    transform: Transforms
     upright: bool
     layout: Layout
 
@@ -139,6 +141,9 @@ def with_options(made: Any) -> None:
 
     @wraps(init)
     def __init__(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in whole.parameters:
+                raise unexpected_argument(made.__name__, name, [*whole.parameters][1:])
         try:
             # **options would take any name; the expanded signature does not.
             whole.bind(self, *args, **kwargs)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from ..errors import DatasetError
 from ..targets import Masks, Target
+from ..transforms.compose import Transforms
+from .dataset import Batches
 from .folder import IMG_EXTENSIONS, checked_extensions
 from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, limits_of
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _MASK_EXTENSIONS = (".png", ".bmp", ".tif", ".tiff", ".pgm", ".gif")
 
 
-class SegmentationFolder(EncodedImages):
+class SegmentationFolder(EncodedImages[Any, Batches]):
     """Images in one folder, with masks of the same names in another: ``images/a.jpg`` and ``masks/a.png``.
 
     Folders may be nested alike. Samples are in sorted order of the images' names, or in the order of ``split``. A
@@ -45,11 +50,45 @@ class SegmentationFolder(EncodedImages):
     SegmentationFolder('images': 2,913 samples)
     """
 
+    @overload
+    def __init__(
+        self: SegmentationFolder[tuple[Tensor, Tensor]],
+        images: str | os.PathLike[str],
+        masks: str | os.PathLike[str],
+        transform: Transforms = ...,
+        *,
+        split: str | os.PathLike[str] | None = ...,
+        image_suffix: str = ...,
+        mask_suffix: str = ...,
+        nearest: Literal["floor", "center"] = ...,
+        fill: float = ...,
+        dtype: Any = ...,
+        rgb_ids: bool = ...,
+        return_dict: Literal[False] = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SegmentationFolder[dict[str, Tensor]],
+        images: str | os.PathLike[str],
+        masks: str | os.PathLike[str],
+        transform: Transforms = ...,
+        *,
+        split: str | os.PathLike[str] | None = ...,
+        image_suffix: str = ...,
+        mask_suffix: str = ...,
+        nearest: Literal["floor", "center"] = ...,
+        fill: float = ...,
+        dtype: Any = ...,
+        rgb_ids: bool = ...,
+        return_dict: Literal[True],
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
     def __init__(
         self,
         images: str | os.PathLike[str],
         masks: str | os.PathLike[str],
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         split: str | os.PathLike[str] | None = None,
         image_suffix: str = "",
@@ -127,7 +166,7 @@ def _read(file: str, owner: str) -> list[str]:
         raise DatasetError(f"{owner}: split={file!r} cannot be read: {e}") from None
 
 
-class VOCSegmentation(SegmentationFolder):
+class VOCSegmentation(SegmentationFolder[Batches]):
     """Segmentation of PASCAL VOC, from the folder that torchvision's ``VOCSegmentation`` downloads.
 
     Masks are u8[H, W]: 0 for the background, 1 to 20 for classes, 255 for borders, which losses ignore.
@@ -142,19 +181,43 @@ class VOCSegmentation(SegmentationFolder):
         DatasetError: Files are missing.
     """
 
+    @overload
+    def __init__(
+        self: VOCSegmentation[tuple[Tensor, Tensor]],
+        root: str | os.PathLike[str],
+        year: str = ...,
+        image_set: str = ...,
+        transform: Transforms = ...,
+        *,
+        fill: float = ...,
+        return_dict: Literal[False] = ...,
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: VOCSegmentation[dict[str, Tensor]],
+        root: str | os.PathLike[str],
+        year: str = ...,
+        image_set: str = ...,
+        transform: Transforms = ...,
+        *,
+        fill: float = ...,
+        return_dict: Literal[True],
+        **options: Unpack[ImageOptions],
+    ) -> None: ...
     def __init__(
         self,
         root: str | os.PathLike[str],
         year: str = "2012",
         image_set: str = "train",
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         fill: float = 255,
         return_dict: bool = False,
         **options: Unpack[ImageOptions],
     ):
         folder = os.path.join(os.path.expanduser(root), "VOCdevkit", f"VOC{year}")
-        super().__init__(
+        super().__init__(  # type: ignore[call-overload,misc]
             os.path.join(folder, "JPEGImages"),
             os.path.join(folder, "SegmentationClass"),
             transform,

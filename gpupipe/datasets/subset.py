@@ -18,14 +18,14 @@ from ..errors import BadSample, DatasetError
 from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import ChosenRows, Target
-from ..transforms.compose import as_compose
-from .dataset import Dataset
+from ..transforms.compose import Transforms, as_compose
+from .dataset import Batches, Dataset, Sample
 
 if TYPE_CHECKING:
     from ..codecs.video.decode import VideoEntry
 
 
-class Subset(Dataset):
+class Subset(Dataset[Sample, Batches]):
     """Samples of ``dataset`` at ``indices``, in that order. Indices may repeat.
 
     Args:
@@ -42,7 +42,7 @@ class Subset(Dataset):
     (Subset(2 of Arrays(uint8[4, 8, 8, 3])), [4, 3])
     """
 
-    def __init__(self, dataset: Dataset, indices: Any, *, transform: Any = None):
+    def __init__(self, dataset: Dataset[Sample, Batches], indices: Any, *, transform: Transforms = None):
         if not isinstance(dataset, Dataset):
             raise DatasetError(
                 f"Subset: {type(dataset).__name__} is not a gpupipe dataset; wrap it with gpupipe.datasets.from_torch()"

@@ -16,7 +16,7 @@ from ..codecs.files import Place, read_place
 from ..codecs.limits import MAX_BYTES, Limits
 from ..codecs.unread import encoded_of, unread
 from ..errors import DatasetError
-from ..transforms.compose import as_compose
+from ..transforms.compose import Transforms, as_compose
 from .dataset import Dataset, checked_limits
 
 Returns = Literal["path", "bytes", "array", "pil"]
@@ -32,7 +32,7 @@ _EXPECTED = {
 def from_torch(
     ds: Any,
     media: Returns = "path",
-    transform: Any = None,
+    transform: Transforms = None,
     *,
     exif: bool = False,
     max_pixels: int | None = None,
@@ -74,7 +74,7 @@ class FromTorch(Dataset):
         self,
         ds: Any,
         media: Returns = "path",
-        transform: Any = None,
+        transform: Transforms = None,
         limits: Limits = Limits(),
     ):
         if media not in get_args(Returns):

@@ -90,7 +90,8 @@ def run(
     held_out: Dataset
     if folder is None:
         source = "synthetic photographs"
-        whole = training = ImageFolder(photographs(_TRAIN, 0, progress, SMALL), steps)
+        whole: ImageFolder = ImageFolder(photographs(_TRAIN, 0, progress, SMALL), steps)
+        training = whole
         held_out = ImageFolder(photographs(_HELD_OUT, 1, progress, SMALL), evaluation)
     else:
         source = f"the folder {Path(folder).resolve().name}"

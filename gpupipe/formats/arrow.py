@@ -14,6 +14,7 @@ from typing import IO, Any, Unpack
 from ..sources.extras import need
 from ..sources.parquet_pages import Where
 from ..sources.shards import Row
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, TableOptions, Usual
 from .tables import TableFiles, bytes_of
 
@@ -155,7 +156,7 @@ class Arrow(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),

@@ -19,6 +19,7 @@ from ..sources.remote.files import RemoteFiles
 from ..sources.remote.options import Remote
 from ..sources.shards import Shards
 from ..sources.storage import Storage
+from ..transforms.compose import Transforms
 
 __all__ = [
     "Format",
@@ -58,7 +59,7 @@ class Format(EncodedImages):
     Each value is (the arguments to write instead of such a dataset, why it is not translated automatically).
     """
 
-    def __init__(self, source: Source, transform: Any, options: ImageOptions, *, exif: bool = False):
+    def __init__(self, source: Source, transform: Transforms, options: ImageOptions, *, exif: bool = False):
         given: Mapping[str, Any] = options
         limits = limits_of(options, exif=exif)
         super().__init__(source, transform, limits, return_dict=given.get("return_dict", False))
@@ -97,7 +98,7 @@ class Sharded(Format):
         self,
         rows: Callable[..., Shards],
         files: tuple[Paths, Storage],
-        transform: Any,
+        transform: Transforms,
         options: ImageOptions,
         image: str | Sequence[str] | None = None,
         label: str | None = None,

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..sources.extras import need
 from ..sources.shards import Row, Shards
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual
 
 _REFERENCE = struct.Struct("<IQI")
@@ -279,7 +280,7 @@ class HDF5(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str = Usual("images"),
         label: str | None = Usual("labels"),

@@ -12,6 +12,7 @@ from ..codecs.files import Place
 from ..datasets.arrays import Arrays, PixelRows
 from ..errors import DatasetError
 from ..sources.storage import LOCAL
+from ..transforms.compose import Transforms
 from .base import Usual
 from .hdf5 import find, label_column, names_in, opened
 
@@ -59,7 +60,7 @@ class HDF5Arrays(Arrays):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str = Usual("images"),
         label: str | None = Usual("labels"),

@@ -23,6 +23,7 @@ from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
+from ..transforms.compose import Transforms
 from .base import Format, TableOptions
 from .tables import bytes_of, checked_labels, further_of
 
@@ -241,7 +242,7 @@ class HuggingFace(Format):
     def __init__(
         self,
         dataset: Any,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str | None = None,
         label: str | None = None,

@@ -23,6 +23,7 @@ from ..sources.files import Paths
 from ..sources.names import Outside, below, is_url, urls_below
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL, Found, Storage
+from ..transforms.compose import Transforms
 from .base import Format, ShardOptions, storage_of
 
 I64 = npt.NDArray[np.int64]
@@ -297,7 +298,7 @@ class Manifest(Format):
     def __init__(
         self,
         file: str | os.PathLike[str],
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         root: str | os.PathLike[str] | None = None,
         allow_outside: bool = False,

@@ -10,6 +10,7 @@ from typing import IO, Any, Unpack
 from ..sources.extras import need
 from ..sources.parquet_pages import WRITE_AGAIN, Column, places
 from ..sources.shards import Row
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual
 from .tables import TableFiles
 
@@ -106,7 +107,7 @@ class Parquet(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str = Usual("image"),
         label: str | None = Usual("label"),

@@ -24,6 +24,7 @@ from ..codecs.limits import MAX_BYTES
 from ..sources.extras import need
 from ..sources.protobuf import BYTES, FIXED32, VARINT, fields, signed, varints
 from ..sources.shards import Row, Shards, claim
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual, names_of
 
 _HEAD = struct.Struct("<QI")
@@ -216,7 +217,7 @@ class TFRecord(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str = Usual("image/encoded;image_raw;image;jpeg;encoded"),
         label: str = Usual("image/class/label;label;image/label;class"),

@@ -20,6 +20,7 @@ from ..sources.columns import json_field, member_value
 from ..sources.extras import file_names, parse_json, read_json
 from ..sources.shards import Row, Shards, claim
 from ..sources.storage import LOCAL, Storage
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual, names_of
 
 _NAME = re.compile(rb"((?:.*/)?[^./][^./]*)[.]([^/]*)")
@@ -262,7 +263,7 @@ class WebDataset(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         image: str | Sequence[str] = Usual("jpg;jpeg;png;webp;ppm;pgm;bmp;tif;tiff"),
         label: str | None = Usual("cls"),

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, Unpack
+from typing import IO, Unpack
 
 from ..codecs.files import unpacked
 from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
 from ..sources.columns import member_value
 from ..sources.shards import Row, Shards
+from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions
 
 _FAT = 0
@@ -201,7 +202,7 @@ class Zip(Sharded):
     def __init__(
         self,
         paths: PathsLike,
-        transform: Any = None,
+        transform: Transforms = None,
         *,
         root: str | None = None,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,

@@ -12,11 +12,12 @@ from typing import Any
 
 from .. import transforms as ours
 from ..transforms import Transform, albumentations as theirs
+from ..transforms.fields import InterpolationName
 from .classes import changed_methods, exact_name
 from .same_names import UnsupportedError
 
 MODULE = "albumentations"
-_FILTERS = {0: "nearest", 1: "bilinear"}
+_FILTERS: dict[int, InterpolationName] = {0: "nearest", 1: "bilinear"}
 """Names of the interpolations, by OpenCV's number."""
 
 
@@ -55,7 +56,7 @@ def of_albumentations(t: Any, cls: type) -> list[Transform]:
     return [ours.RandomApply([made], p=t.p)]
 
 
-def _filter(t: Any) -> str:
+def _filter(t: Any) -> InterpolationName:
     if t.area_for_downscale is not None:
         raise UnsupportedError(
             f"it has area_for_downscale={t.area_for_downscale!r}; leave it out", "transform-argument"

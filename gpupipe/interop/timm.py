@@ -21,7 +21,7 @@ def _random_erasing(t: Any) -> list[Transform]:
             f"it has num_splits={t.num_splits}, but gpupipe does not split batches; leave it out", "transform-argument"
         )
     # timm's modes: zeros, one color for a window, or noise. The empty name means zeros, too.
-    value = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
+    value: Any = {"const": 0.0, "": 0.0, "rand": "color", "pixel": "random"}[t.mode]
     # timm stores logarithms.
     ratio = tuple(map(math.exp, t.log_aspect_ratio))
     area = (t.min_area, t.max_area)

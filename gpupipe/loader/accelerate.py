@@ -51,6 +51,9 @@ class AnnouncedEpoch:
     def __iter__(self) -> Iterator[Any]:
         return self
 
+    def __repr__(self) -> str:
+        return repr(self._batches)
+
     def __len__(self) -> int:
         return len(self._batches)
 

@@ -15,7 +15,7 @@ from ..types import Plan, check_integer
 from .bad_sample_report import BadSampleReport
 from .batching import Batching
 from .epoch import Ahead, EpochIterator, Source
-from .session import Stats
+from .session import Counts
 from .state import Cursor
 
 
@@ -146,7 +146,7 @@ class _Elsewhere:
     def __init__(self, session: Planned, plans: EpochPlan, cursor: Cursor):
         self._session = session
         self._begins = replace(plans, batches=_First(plans.batches)), cursor
-        self.stats, self.report, self.position = Stats(), BadSampleReport(), _Nowhere()
+        self.stats, self.report, self.position = Counts(), BadSampleReport(), _Nowhere()
         self.valid = 0
         self.ahead: Ahead | None = None
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import default_collate
 
 from ..engines.base import EngineConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, unexpected_argument
 from ..interop.samplers import length_of
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
@@ -30,6 +30,34 @@ EngineName = Literal["auto", "dali", "torch", "null"]
 TIMEOUT = 300.0
 """Seconds to wait for a batch of worker processes, by default."""
 Shuffling = bool | Literal["blocks"] | BlockShuffle | None
+
+
+class Options(TypedDict, total=False):
+    """The arguments after ``num_workers``, except for ``collate_fn``, as type checkers see them."""
+
+    pin_memory: bool
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: Any
+    generator: torch.Generator | None
+    prefetch_factor: int | None
+    persistent_workers: bool | None
+    pin_memory_device: str
+    in_order: bool
+    device: DeviceLike
+    engine: EngineName | EngineConfig
+    seed: int | None
+    shard: Shard | None
+    on_error: OnError
+    max_bad: float | int | None
+    cache: CacheKind | None
+    cache_bytes: int | None
+    scaled: bool
+    epoch_length: int | None
+    infinite: bool
+    exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None
+    global_batch_size: int | None
 
 
 class Replaced(NamedTuple):
@@ -177,10 +205,14 @@ def taken_as(kind: Callable[P, A]) -> Callable[[Callable[[T, A], None]], Callabl
 
     def decorate(init: Callable[[T, A], None]) -> Callable[Concatenate[T, P], None]:
         def __init__(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            for name in kwargs:
+                if name not in known:
+                    raise unexpected_argument(init.__qualname__, name, known)
             init(self, kind(*args, **kwargs))
 
         itself, _ = inspect.signature(init).parameters.values()
         signature = inspect.signature(kind)
+        known = signature.parameters
         __init__.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
         __init__.__qualname__ = init.__qualname__
         kind.__init__.__qualname__ = init.__qualname__  # Python's own TypeErrors begin with it

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Iterable
 
 from ..errors import BadSample
+from ..html import table
 from ..printable import printable, quantity
 
 
@@ -50,6 +52,15 @@ class BadSampleReport:
         with open(path, "w") as file:
             for sample in self.samples:
                 file.write(json.dumps({**sample._asdict(), "count": sample.count}) + "\n")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (str(s.index), html.escape(printable(s.path)), s.kind, html.escape(printable(s.reason)), str(s.count))
+            for s in self.samples
+        ]
+        notes = "".join(f"<p>note: {html.escape(remark)}</p>" for remark in self.remarks)
+        head = ["index", "path", "kind", "reason", "times"] if rows else []
+        return f"<b>{quantity(len(rows), 'bad sample')}</b>{table(head, rows)}{notes}"
 
     def __repr__(self) -> str:
         notes = [f"  note: {remark}" for remark in self.remarks]

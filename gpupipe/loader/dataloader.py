@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import Any, Unpack, overload
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader, IterableDataset
 from torch.utils.data.dataloader import _DatasetKind
 
 from .. import provided
+from ..datasets.dataset import Batches, Dataset
 from ..engines.torch.torchs_loader import CollateOfLoader
+from ..html import described
 from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
 from .agreement import gathered
-from .arguments import NAMES, Arguments, taken_as
+from .arguments import NAMES, Arguments, Options, Shuffling, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
 from .samplers import arguments_within
-from .session import Session, Stats
+from .session import Counts, Session
 from .start import refreshed, session_of, with_arguments
+from .stats import Stats
 
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
 """Attributes that torch's loader allows to be set and reads when an epoch begins."""
@@ -29,7 +32,7 @@ _NOT_SHOWN = ("shuffle", "multiprocessing_context")
 """Arguments that torch's loader has no attribute for, or only a property that checks the assigned value."""
 
 
-class DataLoader(TorchLoader[Any]):
+class DataLoader(TorchLoader[Batches]):
     """Load batches of a dataset, decoded, augmented and on the device.
 
     Takes torch's arguments. If gpupipe's engines cannot run something, torch's DataLoader runs it as it is, with one
@@ -157,7 +160,31 @@ class DataLoader(TorchLoader[Any]):
     exclude: Any
     _set_before: dict[str, Any]
 
-    @taken_as(Arguments)
+    @overload
+    def __init__(
+        self: DataLoader[Batches],
+        dataset: Dataset[Any, Batches],
+        batch_size: int = ...,
+        shuffle: Shuffling = ...,
+        sampler: Any = ...,
+        batch_sampler: Any = ...,
+        num_workers: int = ...,
+        collate_fn: None = ...,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = ...,
+        shuffle: Shuffling = ...,
+        sampler: Any = ...,
+        batch_sampler: Any = ...,
+        num_workers: int = ...,
+        collate_fn: Callable[[list[Any]], Batches] | None = ...,
+        **options: Unpack[Options],
+    ) -> None: ...
+    @taken_as(Arguments)  # type: ignore[misc]  # a test compares its signature with those above
     def __init__(self, arguments: Arguments):
         if isinstance(arguments.collate_fn, CollateOfLoader):  # of a loader that this one is a copy of
             arguments = arguments.changed(collate_fn=None)
@@ -224,7 +251,7 @@ class DataLoader(TorchLoader[Any]):
         """Batches of a whole epoch, the same on every rank. Raises TypeError if the sampler has no length."""
         return len(self._followed)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Batches]:  # type: ignore[override]
         batches = self._current().iterate()
         return AnnouncedEpoch(batches) if self._announced and isinstance(batches, EpochIterator) else batches
 
@@ -239,7 +266,7 @@ class DataLoader(TorchLoader[Any]):
             self._show(session.arguments, session)
         return self._session
 
-    def at(self, epoch: int, step: int) -> Any:
+    def at(self, epoch: int, step: int) -> Batches:
         """Return the batch of any step of any epoch, as the training loop gets it.
 
         No earlier step is run, and the loader stays where it is: a loop in progress, ``state_dict()``, ``stats()`` and
@@ -255,10 +282,12 @@ class DataLoader(TorchLoader[Any]):
             IndexError: the epoch has fewer steps, or no good sample in this one.
             SampleError: a sample cannot be read, and ``on_error="raise"``.
         """
-        return self._current().batch_at(epoch, step)
+        batch: Batches = self._current().batch_at(epoch, step)
+        return batch
 
     def show(self, path: str | Path, *, epoch: int = 0, step: int = 0, most: int = 32) -> Path:
-        """Write a page that shows a step of any epoch as the network sees it, and return its path.
+        """Write a page that shows a step of any epoch as the network sees it, and return its path, which a notebook
+        displays as the page.
 
         Each sample has its name, its image as decoded and after the transforms, with masks and boxes drawn, its
         targets, and the numbers that its ops drew. Colors are shown without normalization. The loader stays where it
@@ -370,31 +399,36 @@ class DataLoader(TorchLoader[Any]):
         report.remarks = self._session.remarks()
         return BadSampleReport.merged(gathered(report, self.shard)) if all_ranks else report
 
-    def stats(self, *, all_ranks: bool = False) -> dict[str, Any]:
-        """Return counts since the loader was made: epochs, batches, samples, and the seconds that the consumer waited
-        in ``next()`` and worked outside of it.
+    def stats(self, *, all_ranks: bool = False) -> Stats:
+        """Return counts since the loader was made, the speed, the share of waiting, and the bottleneck.
 
-        ``stall`` is the share of the waiting in both. ``stages`` has the seconds of all threads and worker processes
-        by stage. ``bottleneck`` is ``None`` before the second batch, and then names the ``stage`` that limits the speed
-        (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"memory"``, ``"lock"`` or
-        ``"model"``), its ``share`` of the time, ``why``, and the ``next_step``. It is reliable after some seconds. Two
-        loaders that are used in turns within one loop count each other's stages.
+        :class:`~gpupipe.loader.stats.Stats` prints in three lines, and is a dictionary of JSON values whose items are
+        attributes too. ``bottleneck`` is ``None`` before the second batch, and then names the ``stage`` that limits the
+        speed (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"memory"``,
+        ``"lock"`` or ``"model"``), its ``share`` of the time, ``why``, and the ``next_step``. It is reliable after some
+        seconds. Two loaders that are used in turns within one loop count each other's stages.
 
         Args:
             all_ranks: sums over all ranks of the default process group, except for ``epochs``. All ranks must call it.
         """
         stats = self._session.stats
-        return (Stats.total(gathered(stats, self.shard)) if all_ranks else stats).to_dict(self._session.work)
+        return (Counts.total(gathered(stats, self.shard)) if all_ranks else stats).shown(self._session.work)
 
     def __repr__(self) -> str:
+        return "\n".join([f"{type(self).__name__}(", *(indent(line, "  ") for line in self._described()), ")"])
+
+    def _repr_html_(self) -> str:
+        what, *lines = self._described()
+        return described(f"{type(self).__name__}: {what}", lines)
+
+    def _described(self) -> list[str]:
         session, shard = self._followed, self.shard
         part = "" if shard.world_size == 1 else f", rank {shard.rank} of {shard.world_size}"
         try:
             count = f"{len(session):,} batches"
         except TypeError:
             count = "batches"
-        lines = "\n".join([f"{count} of {self.batch_size} from {session.source}{part}", *session.describe()])
-        return f"{type(self).__name__}(\n{indent(lines, '  ')}\n)"
+        return [f"{count} of {self.batch_size} from {session.source}{part}", *session.describe()]
 
     # ---- end
 
@@ -402,7 +436,7 @@ class DataLoader(TorchLoader[Any]):
         """Stop every thread and process and free the memory; iterators end. A later ``iter()`` starts them again."""
         self._session.close()
 
-    def __enter__(self) -> DataLoader:
+    def __enter__(self) -> DataLoader[Batches]:
         return self
 
     def __exit__(self, *exc: object) -> None:

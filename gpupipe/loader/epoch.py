@@ -30,7 +30,7 @@ from .bottleneck import Meter
 from .collating import Collate, put_in, results_of, stacked, without_padding
 from .plan_stream import PlanStream
 from .running import Lease, Running, one_thread_in_forks
-from .session import Stats
+from .session import Counts
 from .state import Cursor
 
 _ALL_GONE = (
@@ -67,7 +67,7 @@ class Source(Protocol):
 
     arguments: Arguments
     device: torch.device
-    stats: Stats
+    stats: Counts
     report: BadSampleReport
     valid: int
     running: Running
@@ -171,6 +171,13 @@ class EpochIterator:
 
     def _run(self, session: Source) -> Run:
         return session.running.run(self._lease, self._stream, session.build)
+
+    def __repr__(self) -> str:
+        if self._plans is None:
+            return "EpochIterator(begins with the first next())"
+        if self._session is None:
+            return f"EpochIterator(epoch {self._cursor.epoch}, ended after batch {self._step})"
+        return f"EpochIterator(epoch {self._cursor.epoch}, after batch {self._step})"
 
     def __iter__(self) -> EpochIterator:
         return self

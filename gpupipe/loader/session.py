@@ -16,6 +16,7 @@ from ..types import Plan, Shard
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .bottleneck import Measured, Work, bottleneck
+from .stats import Stats
 
 _NO_PLANS = (
     "torch's DataLoader runs this dataset, and it only knows the next batch; print the loader to see why gpupipe's "
@@ -24,7 +25,7 @@ _NO_PLANS = (
 
 
 @dataclass
-class Stats:
+class Counts:
     """Counts since the loader was made."""
 
     epochs: int = 0
@@ -40,24 +41,25 @@ class Stats:
     """Where the time went."""
 
     @classmethod
-    def total(cls, ranks: Iterable[Stats]) -> Stats:
+    def total(cls, ranks: Iterable[Counts]) -> Counts:
         """Return the sums over all ranks, which are in the same epoch."""
         each = [asdict(rank) for rank in ranks]
         sums = _sum(each)
         sums |= {"epochs": max(values["epochs"] for values in each), "measured": Measured(**sums["measured"])}
         return cls(**sums)
 
-    def to_dict(self, work: Work) -> dict[str, Any]:
-        """Return the counts, the time by stage, and the bottleneck."""
+    def shown(self, work: Work) -> Stats:
+        """Return the counts, the speed, the time by stage, and the bottleneck."""
         counts = {name: value for name, value in vars(self).items() if name != "measured"}
         total = self.wait_seconds + self.work_seconds
         found = bottleneck(self.measured, work)
-        return {
+        return Stats(
             **counts,
-            "stall": self.wait_seconds / total if total else 0.0,
-            "stages": dict(self.measured.stages),
-            "bottleneck": None if found is None else asdict(found),
-        }
+            samples_per_second=self.samples / total if total else 0.0,
+            stall=self.wait_seconds / total if total else 0.0,
+            stages=dict(self.measured.stages),
+            bottleneck=None if found is None else asdict(found),
+        )
 
 
 def _sum(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class Session(ABC):
     def __init__(self, arguments: Arguments):
         self.arguments = arguments
         self.report = BadSampleReport()
-        self.stats = Stats()
+        self.stats = Counts()
         self.valid = 0
         """Number of real samples in the batch just delivered. The others pad it to the size of other ranks' batches."""
 

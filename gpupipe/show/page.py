@@ -16,7 +16,7 @@ from torch import Tensor
 from ..codecs.files import Undecodable
 from ..datasets.dataset import Dataset
 from ..errors import ConfigError
-from ..html import document, embedded, table
+from ..html import Page, document, embedded, table
 from ..loader.any_step import Step
 from ..loader.dataloader import DataLoader
 from ..parity.difference import to_pixels
@@ -44,7 +44,7 @@ class _Shown:
 
 def show(loader: DataLoader, make: Callable[[], Step], path: str | Path, most: int) -> Path:
     """Write the page about the step that ``make`` returns; see :meth:`gpupipe.DataLoader.show`."""
-    path = Path(path)
+    path = Page(path)
     if path.suffix not in (".html", ".png"):
         raise ConfigError(f"show writes a .html page or a .png sheet, not {str(path)!r}")
     create_folder_of(path)

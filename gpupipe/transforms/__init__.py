@@ -66,3 +66,7 @@ __all__ += resize.__all__
 __all__ += temporal.__all__
 __all__ += views.__all__
 __all__ += warp.__all__
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -132,8 +132,8 @@ class Normalize(Transform):
     Normalize(mean=(127.5,), std=(255.0,))
     """
 
-    mean: Converted[Sequence[float], tuple[float, ...]] = Converted(fields.floats)
-    std: Converted[Sequence[float], tuple[float, ...]] = Converted(fields.floats)
+    mean: Converted[float | Sequence[float], tuple[float, ...]] = Converted(fields.floats)
+    std: Converted[float | Sequence[float], tuple[float, ...]] = Converted(fields.floats)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if {len(self.mean), len(self.std)} - {1, images.channels}:

@@ -6,9 +6,9 @@ The plan holds the choices, so every engine applies the same ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from . import fields
 from .auto_augment_ops import GEOMETRIC, Draw, layer
 from .auto_augment_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
-from .fields import Color, Converted, Interpolation, frozen, items
+from .fields import Color, Converted, Interpolation, TorchvisionEnum, frozen, items
 from .numbers import below, everywhere
 from .ops import Mix, Op
 from .ops.op import F64
@@ -30,7 +30,9 @@ __all__ = ["AugMix", "AutoAugment", "RandAugment", "TrivialAugmentWide"]
 _AUGMIX_BINS = 10
 
 Count: TypeAlias = Converted[int, int]
-PolicyFill: TypeAlias = Converted[Any, Color | None]
+PolicyName: TypeAlias = Literal["imagenet", "cifar10", "svhn"]
+Policy: TypeAlias = Converted[TorchvisionEnum | PolicyName, str]
+PolicyFill: TypeAlias = Converted[float | Sequence[float] | None, Color | None]
 
 
 def _whole(least: int, most: float = math.inf) -> Callable[[int, str], int]:
@@ -144,7 +146,7 @@ class AutoAugment(_Policy):
     'cifar10'
     """
 
-    policy: Converted[Any, str] = Converted(_policy, default="imagenet")
+    policy: Policy = Converted(_policy, default="imagenet")
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
     fill: PolicyFill = Converted(_fill, default=None)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,10 @@ from .ops.op import F64, I64
 from .transform import Images, Ops, Transform
 
 MemoryFormat = Literal["contiguous_format", "channels_last"]
+Step: TypeAlias = "Transform | Compose | Callable[[Any], Any]"
+"""A transform of gpupipe or another library, or a function of an image."""
+Transforms: TypeAlias = "Step | Sequence[Step] | None"
+"""What ``transform=`` takes."""
 
 # Wide, tall, large, tiny and odd sizes, so that everything that depends on the size differs between them.
 _PROBE = np.array([[375, 500], [500, 375], [2048, 1365], [64, 48], [37, 91]], np.int64)
@@ -76,7 +80,7 @@ class Compose:
     Output(size=(224, 224), channels=3, dtype='float32')
     """
 
-    def __init__(self, transforms: Sequence[Any], *, memory_format: Any = "contiguous_format"):
+    def __init__(self, transforms: Sequence[Step], *, memory_format: Any = "contiguous_format"):
         name = str(memory_format).removeprefix("torch.")
         if name not in ("contiguous_format", "channels_last"):
             raise ConfigError(f"memory_format must be contiguous_format or channels_last, not {memory_format!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ..errors import ConfigError
 from . import fields
@@ -13,10 +13,13 @@ from .ops import Dtype, Normalize as NormalizeOp, ToDtype as ToDtypeOp
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["ConvertImageDtype", "Normalize", "PILToTensor", "ToDtype", "ToImage", "ToTensor"]
 
-Name: TypeAlias = Converted[Any, Dtype]
-Channels: TypeAlias = Converted[Sequence[float], tuple[float, ...]]
+Name: TypeAlias = Converted["torch.dtype | Dtype", Dtype]
+Channels: TypeAlias = Converted[float | Sequence[float], tuple[float, ...]]
 
 
 @frozen

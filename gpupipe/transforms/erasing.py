@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class RandomErasing(Transform):
     p: Probability = Converted(fields.probability, default=0.5)
     scale: Range = Converted(_shares, default=(0.02, 0.33))
     ratio: Range = Converted(_shapes, default=(0.3, 3.3))
-    value: Converted[Any, str | Color] = Converted(_value, default=0.0)
+    value: Converted[float | Sequence[float] | Literal["random", "color"], str | Color] = Converted(_value, default=0.0)
     inplace: bool = False
     count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)
 

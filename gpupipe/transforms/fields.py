@@ -12,13 +12,27 @@ belong in ``__post_init__``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar, cast, dataclass_transform, get_args, overload
+from dataclasses import InitVar, dataclass
+from functools import wraps
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, unexpected_argument
 from .ops import Dtype
 
 T = TypeVar("T")
@@ -62,10 +76,52 @@ class Converted(Generic[Given, Kept]):
 def frozen(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that inherits ``repr``, ``==`` and ``hash`` from :class:`~gpupipe.transforms.Transform`.
 
-    Generating these methods for each class would take a tenth of the import time.
+    Generating these methods for each class would take a tenth of the import time. The signature has the types that
+    fields accept.
     """
-    return dataclass(frozen=True, repr=False, eq=False)(cls)
+    made: Any = dataclass(frozen=True, repr=False, eq=False)(cls)
+    init = made.__init__
+    names = {name: _accepted(made, name, text) for name, text in init.__annotations__.items()}
+    init.__annotations__ = names
 
+    @wraps(init)
+    def __init__(self: T, /, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name not in names:
+                raise unexpected_argument(init.__qualname__, name, names)
+        init(self, *args, **kwargs)
+
+    made.__init__ = __init__
+    return cast("type[T]", made)
+
+
+def _accepted(cls: type, name: str, text: Any) -> Any:
+    """Return the type of an argument, given the annotation of its field."""
+    if name == "return":
+        return None
+    if name not in vars(cls).get("__annotations__", {}):
+        inherited: Callable[..., None] = vars(cls.__mro__[1])["__init__"]
+        return inherited.__annotations__[name]
+    module = vars(sys.modules[cls.__module__])
+    try:
+        kind = module[text] if text in module else eval(text, module)
+        kind = kind.type if isinstance(kind, InitVar) else kind
+        given = get_args(kind)[0] if get_origin(kind) is Converted else kind
+        text = getattr(given, "__forward_arg__", None)
+        return given if text is None else eval(text, globals())
+    except NameError:  # of what only type checkers import
+        return text
+
+
+class TorchvisionEnum(Protocol):
+    """A member of an enumeration of torchvision, such as ``InterpolationMode.BICUBIC``."""
+
+    @property
+    def value(self) -> Any:
+        """The name."""
+
+
+InterpolationName: TypeAlias = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 
 Color = tuple[float, ...]
 """One number for all channels, or one number per channel."""
@@ -73,8 +129,10 @@ Color = tuple[float, ...]
 Pair: TypeAlias = Converted["int | Sequence[int]", tuple[int, int]]
 Probability: TypeAlias = Converted[float, float]
 Range: TypeAlias = Converted[Sequence[float], tuple[float, float]]
-Interpolation: TypeAlias = Converted[Any, str]
-Names: TypeAlias = Converted[Any, "str | tuple[str, ...]"]
+Interpolation: TypeAlias = Converted[TorchvisionEnum | InterpolationName, str]
+Names: TypeAlias = Converted[
+    TorchvisionEnum | InterpolationName | Sequence[TorchvisionEnum | InterpolationName], "str | tuple[str, ...]"
+]
 Flag: TypeAlias = Converted["bool | None", bool]
 Fill: TypeAlias = Converted["float | Sequence[float] | None", Color]
 
@@ -171,7 +229,7 @@ def antialias(value: bool | None, what: str) -> bool:
     return value is not False
 
 
-_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
+_INTERPOLATIONS: tuple[str, ...] = get_args(InterpolationName)
 
 
 def interpolation(value: Any, what: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,8 +41,9 @@ def _classes(value: int | None, what: str) -> int | None:
     return value
 
 
-@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+@frozen
 class _Mixing(Transform):
+    _: KW_ONLY
     alpha: Converted[float, float] = Converted(fields.positive, default=1.0)
     num_classes: Converted[int | None, int | None] = Converted(_classes, default=None)
     labels_getter: InitVar[Any] = "default"

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .boxes import BoxFormat, Size, check_boxes, clamp_boxes, convert_boxes
-from .fields import Converted, frozen
+from .fields import Converted, TorchvisionEnum, frozen
 from .ops.op import F64, Array, Mask
 from .transform import Images, Ops, Transform
 
@@ -112,7 +112,7 @@ class ConvertBoundingBoxFormat(OnObjects):
     array([[4., 3., 4., 2.]])
     """
 
-    format: Converted[Any, BoxFormat] = Converted(_format)
+    format: Converted[TorchvisionEnum | str, BoxFormat] = Converted(_format)
 
     def change(self, boxes: Array, format: BoxFormat, size: Size) -> Found:
         return Found(convert_boxes(boxes, format, self.format), self.format)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import fields
-from .fields import Converted, Fill, Pair, Range, frozen, items
+from .fields import Converted, Fill, InterpolationName, Pair, Range, TorchvisionEnum, frozen, items
 from .geometry import CenterCrop, Mode, known_mode
 from .ops import Crop
 from .ops.op import F64
 from .resize import resized
 from .transform import Images, Ops, Transform
+
+Several: TypeAlias = Converted[
+    TorchvisionEnum | InterpolationName | Sequence[TorchvisionEnum | InterpolationName], tuple[str, ...]
+]
 
 
 def _several(value: Any, what: str) -> tuple[str, ...]:
@@ -50,7 +54,7 @@ class ResizeKeepRatio(Transform):
 
     size: Pair = Converted(fields.pair)
     longest: float = 0.0
-    interpolation: Converted[Any, tuple[str, ...]] = Converted(_several, default="bilinear")
+    interpolation: Several = Converted(_several, default="bilinear")
     random_scale_prob: float = 0.0
     random_scale_range: Range = Converted(_bounds, default=(0.85, 1.05))
     random_scale_area: bool = False

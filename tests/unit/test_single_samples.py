@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_of_arrays_parts_and_own_pipelines() -> None:
 
 
 @pytest.mark.parametrize("transform", [None, imagenet.val(16)])
-def test_what_cannot_be_read_or_is_not_there(transform: object, tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_is_not_there(transform: Any, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "broken.jpg").write_bytes(b"not an image")
     ds = datasets.ImageFolder(tmp_path, transform)

@@ -18,7 +18,7 @@ from ...media import Clip
 from ...rng import uniforms
 from ...sources.base import Source
 from ...transforms.compose import as_compose
-from ..dataset import Dataset
+from ..dataset import Batches, Dataset, Sample
 from ..index.open_index import open_kind
 from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
@@ -28,7 +28,7 @@ from .sampling import Clips, choose, fits
 I64 = npt.NDArray[np.int64]
 
 
-class VideoFiles(Dataset):
+class VideoFiles(Dataset[Sample, Batches]):
     """Base class of datasets of clips of video files, with an index.
 
     Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video. With

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ...sources.folder import Tree
 from ..folder import checked_extensions, refuse_empty
 from ..options import ClipOptions
 from .files import VideoFiles
+
+if TYPE_CHECKING:
+    from torch import Tensor  # noqa: F401
 
 VIDEO_EXTENSIONS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
@@ -16,7 +19,7 @@ VIDEO_EXTENSIONS = (
 )
 
 
-class VideoFolder(VideoFiles):
+class VideoFolder(VideoFiles[tuple[Any, int], "tuple[Tensor, Tensor]"]):
     """Clips of videos in one folder per class: ``root/run/1.mp4``, ``root/jump/deeper/2.mkv``.
 
     Classes, files and their order are those of :class:`~gpupipe.datasets.ImageFolder`. Links to folders are followed.
