@@ -79,6 +79,9 @@ Workers = Annotated[
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+AsJsonBefore = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object instead of text. Stands before SCRIPT.")
+]
 
 
 _OF_A_SCRIPT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -98,7 +101,8 @@ def _command(module: str, **settings: Any) -> Callable[[Callable[..., None]], Ca
         def call(**arguments: Any) -> None:
             _run(function.__name__, module, **arguments)
 
-        flag = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        kind = AsJsonBefore if settings.get("context_settings") is _OF_A_SCRIPT else AsJson
+        flag = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
         call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), flag])  # type: ignore[attr-defined]
         return app.command(**settings)(call)
 
@@ -301,6 +305,16 @@ def why(
 ) -> None:
     """Run a script up to its loaders: their engines, why, what it costs, the smallest change that helps, and what a
     perfect loader would save."""
+
+
+@_command("explain")
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="CODE", help="Code at the end of a warning, such as own-pixels; all codes by default."),
+    ] = None,
+) -> None:
+    """Show what a warning means, and what to do about it."""
 
 
 @_command("demo")

@@ -93,7 +93,7 @@ class GpupipeWarning(UserWarning):
 
     @property
     def code(self) -> str:
-        """Code of the first reason; see ``docs/warnings.md``."""
+        """Code of the first reason. ``gpupipe explain CODE`` shows its page."""
         return self.reasons[0].code if self.reasons else "other"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from rich import box
 from rich.live import Live
 from rich.table import Table
 
@@ -15,6 +16,7 @@ from ..bench.measure import Result, alternate
 from ..bench.torchs_loader import TITLES, usual
 from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
+from ..printable import quantity
 from .answer import tell
 from .console import console, spark
 from .inputs import device_type, open_media, open_pipeline
@@ -60,7 +62,7 @@ def run(
     screen = console()
     machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
     of = f"{batch_size} clips of {frames} frames {stride} apart" if clips else str(batch_size)
-    title = f"{pipeline}, batches of {of}, {workers} workers, {where}"
+    title = f"{pipeline}, batches of {of}, {quantity(workers, 'worker')}, {where}"
     with build(
         names,
         dataset,
@@ -136,10 +138,20 @@ def _synchronize() -> None:
 
 def _table(result: Result, title: str, caption: str, what: str) -> Table:
     """Return the table of loaders and limits."""
-    table = Table(title=title, title_justify="left", title_style="bold", caption=caption, caption_justify="left")
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        caption=caption,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),  # a terminal of 80 columns shows every row in one line
+    )
     table.add_column("loader", no_wrap=True)
-    for name in (f"{what}/s", "spread", "rounds", f"ratio to {_WHAT[result.baseline]}"):
-        table.add_column(name, justify="right")
+    for name in (f"{what}/s", "spread", "rounds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(f"ratio to {_WHAT[result.baseline]}", justify="right", min_width=len("10.00 (10.00 to 10.00)"))
     for name, rates in result.rates.items():
         if not rates:
             table.add_row(_WHAT[name], *[""] * 4)
@@ -147,7 +159,7 @@ def _table(result: Result, title: str, caption: str, what: str) -> Table:
         ratio = ""
         if name != "null" and result.ratios(name):
             median, low, high = result.ratio(name)
-            ratio = "1" if name == result.baseline else f"{median:.2f}  ({low:.2f} to {high:.2f})"
+            ratio = "1" if name == result.baseline else f"{median:.2f} ({low:.2f} to {high:.2f})"
         table.add_row(
             _WHAT[name], f"{result.median(name):,.0f}", f"{100 * result.spread(name):.0f} %", spark(rates), ratio
         )

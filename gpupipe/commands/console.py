@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -56,6 +56,27 @@ def libraries_silenced() -> Iterator[None]:
 
 def print_error(error: Exception) -> None:
     console(stderr=True).print(Text(f"error: {printable(str(error), lines=True)}", style="red"), soft_wrap=True)
+
+
+def print_note(text: str) -> None:
+    """Print a note to standard error, where it disturbs no program that reads the answer."""
+    console(stderr=True).print(Text(f"note: {printable(text)}", style="yellow"), soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows what runs in the last line of the terminal. A pipe or a file gets nothing."""
+    stream = sys.stderr
+    on_terminal = stream.isatty()
+
+    def say(text: str) -> None:
+        if on_terminal:
+            stream.write(f"\r\x1b[Kgpupipe: {printable(text)}")
+            stream.flush()
+
+    yield say
+    if on_terminal:
+        stream.write("\r\x1b[K")
 
 
 def pairs(rows: Sequence[tuple[str, str]], title: str | None = None) -> Table:

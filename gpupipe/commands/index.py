@@ -85,7 +85,7 @@ def _bad(out: Console, prefix: bytes, summary: Summary) -> int:
     """Print the bad files. Return the exit code: 1 if no file is usable."""
     if summary.bad:
         bad_samples(out, summary.bad, prefix, "bad file")
-        text = 'By default a batch with such a file raises SampleError; on_error="skip" or "replace" goes on without it'
+        text = 'A loader stops at such a file; DataLoader(..., on_error="skip") goes on without it'
         out.print(f"{text}.", style="dim", soft_wrap=True)
     return 1 if summary.count == len(summary.bad) else 0
 
@@ -110,7 +110,10 @@ def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
         ("frames", f"{speed}; of a varying rate: {quantity(int(dataset.variable.sum()), 'video')}"),
         ("height", _spread(dataset.sizes[:, 0])),
         ("width", _spread(dataset.sizes[:, 1])),
-        ("rotation", f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True turns them"),
+        (
+            "rotation",
+            f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True of VideoFolder turns them",
+        ),
         ("files", decimal(summary.total_bytes)),
         ("index", summary.path or "kept in memory only: the cache folder is not writable"),
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
@@ -145,7 +148,7 @@ def _spread(column: npt.NDArray[np.int32]) -> str:
 def _orientation(count: int, exif: bool) -> str:
     if not count:
         return "no image has an EXIF orientation"
-    what = "turned upright" if exif else "not turned, as in torchvision; exif=True turns them"
+    what = "turned upright" if exif else "not turned, as in torchvision; --exif turns them"
     return f"{quantity(count, 'image has', 'images have')} one: {what}"
 
 

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from rich.table import Table
 
 from ..errors import ConfigError
-from ..why.explain import TORCHS_OWN, Explained, explain
+from ..why.explain import TORCHS_OWN, Explained, explain, with_range
 from ..why.replay import StepTimes, replayed
 from ..why.watch import Begin, Made, Watched, run_script
 from .answer import tell, write_now
-from .console import console, pairs, print_error
+from .console import console, pairs, print_error, print_note, progress
 from .inputs import check_file
 
 
@@ -29,13 +29,17 @@ def run(script: Path, arguments: Sequence[str] | None, *, seconds: float) -> NoR
     that nothing runs that the script has planned for its end, such as saving a checkpoint.
     """
     check_file(script, "script")
+    for option in ("--json", "--seconds", "--help"):
+        if option in (arguments or ()):
+            print_note(f"{option} stands after {script}, so the script gets it; put it before, if gpupipe should")
     out, told = sys.stdout, False
 
     def tell_once(watched: Watched) -> None:
         nonlocal told
         if not told:
             told, watched.stopped = True, True
-            found = [explain(made, seconds=seconds) for made in watched.made]
+            with progress() as say:
+                found = [explain(made, seconds=seconds, progress=say) for made in watched.made]
             watched.stopped = False
             with redirect_stdout(out):
                 _print_loaders(found)
@@ -141,14 +145,17 @@ def _table(number: int, one: Explained) -> Table:
     rows = [
         ("dataset", one.dataset + ("" if one.samples is None else f", {one.samples:,} samples")),
         ("engine", one.engine if plain else f"{one.engine} ({one.why})"),
-        *(("reason", f"{reason.text} [{reason.code}]; see docs/warnings.md#{reason.code}") for reason in one.reasons),
+        *(
+            ("reason", f"{reason.text} [{reason.code}]; gpupipe explain {reason.code} says more")
+            for reason in one.reasons
+        ),
         *(("warning", text) for text in one.warnings),
         *(("note", text) for text in one.remarks),
     ]
     if one.rates:
         names = {"gpupipe": TORCHS_OWN if plain else "gpupipe", "torch": TORCHS_OWN, "reference": "reference engine"}
         rates = ", ".join(f"{names[name]} {rate:,.0f}" for name, rate in one.rates.items())
-        ratio = "" if one.ratio is None else f"; ratio {one.ratio:.2f}"
+        ratio = "" if one.ratio is None else f"; ratio {with_range(one.ratios)}"
         rows.append(("samples/s", rates + ratio))
     if one.not_measured:
         rows.append(("not measured", one.not_measured))

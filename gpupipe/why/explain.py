@@ -6,7 +6,7 @@ import inspect
 import statistics
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,8 @@ from .watch import Made
 
 TORCHS_OWN = "torch's own loader"
 """Engine of a loader that gpupipe leaves to torch."""
-_ROUNDS = 2
+_ROUNDS = 3
+"""Number of rounds that count, after one that fills caches."""
 _HELPS = 1.1
 """Least factor by which a change must be faster to be named."""
 _FEW = 4
@@ -45,11 +46,27 @@ class Change:
     """A change of the script, and what it brings."""
 
     text: str
-    factor: float | None = None
-    """Samples per second with the change, divided by those of the script as it is; ``None`` if not measured."""
+    factors: tuple[float, ...] = ()
+    """Samples per second with the change, divided by those of the script as it is, in every round; empty if not
+    measured."""
+
+    @property
+    def factor(self) -> float | None:
+        """Median of the factors."""
+        return statistics.median(self.factors) if self.factors else None
 
     def __str__(self) -> str:
-        return self.text if self.factor is None else f"{self.text}: {self.factor:.2f} times as fast"
+        return f"{self.text}: {with_range(self.factors)} times as fast" if self.factors else self.text
+
+
+def with_range(values: Sequence[float]) -> str:
+    """Return the median with the range, such as "2.10 (1.95 to 2.30)".
+
+    >>> with_range([2.1, 1.95, 2.3]), with_range([2.0])
+    ('2.10 (1.95 to 2.30)', '2.00')
+    """
+    median = f"{statistics.median(values):.2f}"
+    return median if len(values) == 1 else f"{median} ({min(values):.2f} to {max(values):.2f})"
 
 
 @dataclass(frozen=True)
@@ -75,22 +92,24 @@ class Explained:
     remarks: tuple[str, ...] = ()
     """What happened to the measured batches, such as what Pillow decoded instead of DALI."""
     rates: Mapping[str, float] | None = None
-    """Samples per second, by what was measured: ``"gpupipe"``, ``"torch"`` (torch's own loader) or ``"reference"``
-    (gpupipe's torch engine, for datasets that only gpupipe reads)."""
+    """Samples per second, median of the rounds, by what was measured: ``"gpupipe"``, ``"torch"`` (torch's own loader)
+    or ``"reference"`` (gpupipe's torch engine, for datasets that only gpupipe reads)."""
+    ratios: tuple[float, ...] = ()
+    """Speed of gpupipe's choice, divided by that of torch's loader or of the reference, in every round."""
     not_measured: str = ""
     """Why something was not measured."""
     change: Change = Change("nothing")
 
     @property
     def ratio(self) -> float | None:
-        """Speed of gpupipe's choice, divided by that of torch's loader or of the reference."""
-        rates = self.rates or {}
-        base = rates.get("torch", rates.get("reference"))
-        return rates["gpupipe"] / base if base and "gpupipe" in rates else None
+        """Median of the ratios."""
+        return statistics.median(self.ratios) if self.ratios else None
 
 
-def explain(made: Made, *, seconds: float = 3.0) -> Explained:
+def explain(made: Made, *, seconds: float = 3.0, progress: Callable[[str], None] = lambda text: None) -> Explained:
     """Explain a loader. Measures a few batches for ``seconds`` per candidate; 0 measures nothing.
+
+    ``progress`` is called with what is measured next.
 
     Errors of the script's own code while measuring are reported in :attr:`Explained.not_measured`.
     """
@@ -118,21 +137,19 @@ def explain(made: Made, *, seconds: float = 3.0) -> Explained:
             "reasons": session.reasons,
             "warnings": tuple(said),
         }
-        rates: dict[str, float] = {}
+        rates: dict[str, list[float]] = {}
         why_not, changes = "", []
         if seconds:
             try:
                 candidates, options = _candidates(made, loader, stack)
-                rates, why_not = measured(candidates, seconds)
-                changes = [
-                    Change(text, rates[text] / rates["gpupipe"])
-                    for text in options
-                    if text in rates and rates.get("gpupipe")
-                ]
+                rates, why_not = measured(candidates, seconds, progress)
+                changes = [Change(text, ratios) for text in options if (ratios := _ratios(rates, text, "gpupipe"))]
             except GpupipeError as e:
                 why_not = str(e)
         facts |= {"remarks": tuple(session.remarks()), "not_measured": why_not}
-        facts["rates"] = {name: rates[name] for name in ("gpupipe", "torch", "reference") if name in rates} or None
+        named = [name for name in ("gpupipe", "torch", "reference") if name in rates]
+        facts["rates"] = {name: statistics.median(rates[name]) for name in named} or None
+        facts["ratios"] = _ratios(rates, "gpupipe", "torch") or _ratios(rates, "gpupipe", "reference")
         explained = Explained(**facts)
         return Explained(**facts, change=_smallest(made, explained, changes))
 
@@ -181,19 +198,32 @@ def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> tuple[dict[
     return found, []
 
 
-def measured(candidates: Mapping[str, Iterable[Any]], seconds: float) -> tuple[dict[str, float], str]:
-    """Return samples per second of loaders that take turns, by name, and why one could not be measured.
+def measured(
+    candidates: Mapping[str, Iterable[Any]], seconds: float, progress: Callable[[str], None]
+) -> tuple[dict[str, list[float]], str]:
+    """Return samples per second in every round of loaders that take turns, by name, and why one could not be measured.
 
-    Every turn is an epoch of its own, without the time until its first batches.
+    Every turn is an epoch of its own, without the time until its first batches. The first round does not count, because
+    caches fill.
     """
+    names = {"gpupipe": "gpupipe's choice", "torch": TORCHS_OWN, "reference": "the reference engine"}
     rates: dict[str, list[float]] = {name: [] for name in candidates}
-    for _ in range(_ROUNDS):
+    for round_ in range(_ROUNDS + 1):
         for name, batches in candidates.items():
+            progress(f"{f'round {round_} of {_ROUNDS}' if round_ else 'warming up'}: {names.get(name, name)}")
             try:
-                rates[name].append(_rate(batches, seconds / _ROUNDS))
+                rate = _rate(batches, seconds / _ROUNDS)
             except Exception as e:  # raised by the script's code
                 return {}, f"{name}: {type(e).__name__}: {e}"
-    return {name: statistics.median(values) for name, values in rates.items()}, ""
+            if round_:
+                rates[name].append(rate)
+    return rates, ""
+
+
+def _ratios(rates: Mapping[str, Sequence[float]], name: str, base: str) -> tuple[float, ...]:
+    """Return the ratios of two candidates within each round; empty if one was not measured."""
+    pairs = zip(rates.get(name, ()), rates.get(base, ()), strict=False)
+    return tuple(a / b for a, b in pairs if b)
 
 
 def _rate(batches: Iterable[Any], seconds: float) -> float:
@@ -223,13 +253,14 @@ def _smallest(made: Made, found: Explained, changes: list[Change]) -> Change:
         if ratio is None:
             return Change(line)
         if ratio >= _HELPS:
-            return Change(line, ratio)
+            return Change(line, found.ratios)
         if helpful is not None and ratio * (helpful.factor or 0) >= _HELPS:
-            return Change(f"{line} and {helpful.text}", ratio * (helpful.factor or 0))
+            both = (a * b for a, b in zip(found.ratios, helpful.factors, strict=True))
+            return Change(f"{line} and {helpful.text}", tuple(both))
         return Change("nothing: torch's own loader is as fast with these arguments")
     slower = found.ratio is not None and found.ratio <= 1 / _HELPS and not found.reasons
     if slower and (helpful is None or (helpful.factor or 0) * (found.ratio or 0) <= 1 / _HELPS):
-        return Change(_instead(made, found), 1 / found.ratio if found.ratio else None)
+        return Change(_instead(made, found), tuple(1 / ratio for ratio in found.ratios))
     if helpful is not None:
         return helpful
     if found.reasons:

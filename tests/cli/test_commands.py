@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import re
@@ -19,13 +20,18 @@ import torch
 import typer.main
 from command_line import answer, error, gpupipe
 from PIL import Image
+from rich.console import Console
 
 import gpupipe as gpupipe_package
 from gpupipe import __version__
+from gpupipe.bench.measure import Result
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
+from gpupipe.commands.bench import _table
+from gpupipe.commands.explain import page_of
 from gpupipe.commands.pack_request import Request
 from gpupipe.parity.drawing import create_folder_of, place_of
+from gpupipe.reasons import ADVICE
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -400,3 +406,33 @@ print("too", file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == "seen\nafter\ntoo\n"
+
+
+def test_bench_fits_eighty_columns() -> None:
+    result = Result("torchvision", {"dali": [1200.0, 3600.0], "null": [90000.0, 80000.0], "torchvision": [100.0, 90.0]})
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(_table(result, "imagenet.train", "", "images"))
+    lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    rows = [line for line in lines if "DALI engine" in line]
+    assert len(rows) == 1 and rows[0].rstrip().endswith("26.00 (12.00 to 40.00)")
+    assert sum("torch DataLoader" in line for line in lines) == 1
+
+
+# ---- explain
+
+
+def test_every_code_of_a_warning_is_explained() -> None:
+    assert set(answer("explain")["codes"]) == set(ADVICE)
+    for code in ADVICE:
+        assert len(page_of(code)) > 20 and "](" not in page_of(code), code
+
+
+def test_explain_shows_the_page_of_a_code() -> None:
+    said = gpupipe("explain", "own-pixels").stdout
+    assert "`__getitem__` computes its images itself" in said and f"In short: {ADVICE['own-pixels']}." in said
+    assert gpupipe("explain", "[own-pixels]").stdout == said
+
+
+def test_explain_suggests_the_code_that_was_meant() -> None:
+    assert "own-pixel is not the code of a warning; did you mean own-pixels?" in error("explain", "own-pixel")
+    assert "zzz is not the code of a warning; gpupipe explain lists them" in error("explain", "zzz")

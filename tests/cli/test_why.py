@@ -66,7 +66,7 @@ def test_a_script_runs_up_to_its_loaders(
     assert "loader 1: train.py:18, gpupipe.DataLoader, batches of 8, 0 workers" in said
     assert "ImageFolder, 36 samples engine dali" in said
     assert "loader 2: train.py:19, torch's DataLoader, batches of 2" in said
-    assert "[stream]; see docs/warnings.md#stream" in said and "change train.py:19: use a dataset with" in said
+    assert "[stream]; gpupipe explain stream says more" in said and "change train.py:19: use a dataset with" in said
     assert "stopped at train.py:22" in said
     assert "--epochs" not in done.stdout and "'--epochs', '90'" in done.stderr
     assert not [name for name in ("trained", "caught", "saved", "ended") if (tmp_path / name).exists()]
@@ -144,8 +144,8 @@ def test_an_option_that_costs_dali_is_measured() -> None:
         ({"gpupipe": 51.0, "torch": 100.0}, 1, [], "make it with torch's DataLoader, or use larger batches"),
         ({"gpupipe": 51.0, "torch": 100.0}, 64, [], "make it with torch's DataLoader: 1.96 times as fast"),
         ({"gpupipe": 51.0, "reference": 100.0}, 1, [], 'engine="torch": 1.96 times as fast'),
-        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", 1.3)], "make it with torch's DataLoader"),
-        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", 2.0)], "num_workers=2: 2.00 times as fast"),
+        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", (1.3,))], "make it with torch's DataLoader"),
+        ({"gpupipe": 51.0, "torch": 100.0}, 1, [Change("num_workers=2", (2.0,))], "num_workers=2: 2.00 times as fast"),
         ({"gpupipe": 95.0, "torch": 100.0}, 1, [], "nothing"),
         (None, 1, [], "nothing"),
     ],
@@ -155,7 +155,8 @@ def test_a_loader_that_is_slower_than_torchs_is_told(
 ) -> None:
     loader = _loader()
     made = Made(loader, {"dataset": loader.dataset}, "train.py:3")
-    found = Explained("train.py:3", True, "Own", 40, batch_size, 0, "dali", "as asked", rates=rates)
+    ratios = () if rates is None else (rates["gpupipe"] / (rates.get("torch") or rates["reference"]),)
+    found = Explained("train.py:3", True, "Own", 40, batch_size, 0, "dali", "as asked", rates=rates, ratios=ratios)
     assert text in str(_smallest(made, found, changes))
 
 
@@ -253,3 +254,26 @@ def test_a_loop_that_is_slower_from_memory_saves_nothing() -> None:
 def _loader(count: int = 40, **options: Any) -> gpupipe.DataLoader:
     images = datasets.Arrays(np.zeros((count, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
     return gpupipe.DataLoader(images, 4, shuffle=True, device="cpu", seed=0, **options)
+
+
+def test_a_measurement_has_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = datasets.Arrays(np.zeros((64, 64, 64, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
+    with watching() as watched:
+        gpupipe.DataLoader(images, 8, device="cpu", num_workers=1)
+    said: list[str] = []
+    found = explain(watched.made[0], seconds=0.03, progress=said.append)
+    assert len(found.ratios) == 3 and found.ratio == sorted(found.ratios)[1]
+    assert said[0] == "warming up: gpupipe's choice" and "round 3 of 3: the reference engine" in said
+    assert str(Change("x", (2.0, 3.0, 2.5))) == "x: 2.50 (2.00 to 3.00) times as fast"
+
+
+def test_an_option_after_the_script_is_not_lost_in_silence(
+    warm: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("import torch.utils.data as d\nfor x in d.DataLoader([1, 2]): pass\n")
+    (tmp_path / "command.py").write_text(COMMAND)
+    monkeypatch.chdir(tmp_path)
+    done = warm.run(tmp_path / "command.py", "why", "--seconds", 0, "train.py", "--json")
+    assert "note: --json stands after train.py, so the script gets it; put it before" in done.stderr
+    done = warm.run(tmp_path / "command.py", "why", "--json", "--seconds", 0, "train.py")
+    assert json.loads(done.stdout)["loaders"] and not done.stderr
