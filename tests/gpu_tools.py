@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 ASKED = os.environ.get("GPUPIPE_DRY_RUN")
 REQUIRED = os.environ.get("GPUPIPE_REQUIRE_CUDA") == "1"
@@ -86,3 +89,78 @@ def no_synchronization() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+_WAITS = ("device_synchronization", "stream_synchronization", "event_synchronization")
+_EVENTS = ("event_record", "event_wait")
+
+
+class Calls:
+    """What one thread asked of CUDA through torch. Needs no profiler, whose tracing some machines do not allow."""
+
+    def __init__(self) -> None:
+        self.waits: Counter[str] = Counter()
+        """Of the host, by kind."""
+        self.events = 0
+        """Events that were recorded, or that a stream was made to wait for."""
+        self.operators: Counter[str] = Counter()
+        """By name, those that work on the device, copies to it included. Views and empty tensors do no work."""
+        self.mallocs = 0
+        """Allocations that torch's allocators of device and pinned memory passed on to CUDA, from any thread."""
+
+
+class _Operators(TorchDispatchMode):
+    def __init__(self, calls: Calls):
+        super().__init__()
+        self._calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, result)) if isinstance(x, torch.Tensor)]
+        if any(x.is_cuda for x in tensors) and not _is_idle(func):
+            self._calls.operators[func.overloadpacket.__name__] += 1
+        return result
+
+
+def _is_idle(func: Any) -> bool:
+    """Whether an operator launches nothing: it returns a view, or memory, or notes something on the host."""
+    returns = func._schema.returns
+    is_view = bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+    return is_view or func.overloadpacket.__name__ in (
+        "empty",
+        "empty_strided",
+        "empty_like",
+        "record_stream",
+        "_pin_memory",
+    )
+
+
+def _mallocs() -> int:
+    device, host = torch.cuda.memory_stats(), torch.cuda.host_memory_stats()
+    return int(device.get("num_device_alloc", 0)) + int(host.get("num_host_alloc", 0))  # none before the first
+
+
+@contextmanager
+def calls_of_torch() -> Iterator[Calls]:
+    """Count the calls of the current thread within a block."""
+    from torch.cuda import _gpu_trace
+
+    torch._C._activate_gpu_trace()
+    found, thread, counting = Calls(), threading.get_ident(), True
+
+    def note(kind: str) -> None:
+        if counting and threading.get_ident() == thread:
+            if kind in _WAITS:
+                found.waits[kind] += 1
+            else:
+                found.events += 1
+
+    for kind in (*_WAITS, *_EVENTS):
+        getattr(_gpu_trace, f"register_callback_for_{kind}")(lambda *_, kind=kind: note(kind))
+    before = _mallocs()
+    try:
+        with _Operators(found):
+            yield found
+    finally:
+        counting = False
+        found.mallocs = _mallocs() - before

@@ -48,9 +48,13 @@ def bits(seed: Any, count: int, device: torch.device, start: int = 0) -> Tensor:
     Args:
         seed: u64[n].
     """
-    rows = _mix(on(np.asarray(seed, np.uint64).view(np.int64), device).clone() * _GOLDEN)
     counter = torch.arange(start + 1, start + count + 1, dtype=torch.int64, device=device) * _GOLDEN
-    return _mix(rows[:, None] + counter)
+    return _mix(_streams(seed, device)[:, None] + counter)
+
+
+def _streams(seed: Any, device: torch.device) -> Tensor:
+    """Return i64[n], the beginning of each seed's stream."""
+    return _mix(on(np.asarray(seed, np.uint64).view(np.int64), device).clone() * _GOLDEN)
 
 
 def uniform(seed: Any, count: int, device: torch.device) -> Tensor:
@@ -64,8 +68,23 @@ def normal(seed: Any, count: int, device: torch.device) -> Tensor:
     out = torch.empty(len(seed), count, dtype=torch.float32, device=device)
     step = max(1, _CHUNK // max(1, len(seed)))
     for start in range(0, count, step):
-        words = bits(seed, min(step, count - start), device, start)
-        radius = ((((words >> 32) & 0xFFFFFFFF) + 1).to(torch.float64) * 2.0**-32).log_().mul_(-2).sqrt_()
-        turn = (words & 0xFFFFFFFF).to(torch.float64).mul_(2 * math.pi * 2.0**-32).cos_()
-        out[:, start : start + step] = radius.mul_(turn)
+        out[:, start : start + step] = _normal(bits(seed, min(step, count - start), device, start))
     return out
+
+
+def normal_at(seed: Any, row: Tensor, number: Tensor) -> Tensor:
+    """Return f32[n, C], single numbers of :func:`normal`.
+
+    Args:
+        seed: u64[m].
+        row: i64[n], whose seed.
+        number: i64[n, C], which of its numbers, from 0.
+    """
+    streams = _streams(seed, number.device).index_select(0, row)
+    return _normal(_mix(streams[:, None] + (number + 1) * _GOLDEN)).to(torch.float32)
+
+
+def _normal(words: Tensor) -> Tensor:
+    """Return f64 of the shape of ``words``."""
+    radius = ((((words >> 32) & 0xFFFFFFFF) + 1).to(torch.float64) * 2.0**-32).log_().mul_(-2).sqrt_()
+    return radius.mul_((words & 0xFFFFFFFF).to(torch.float64).mul_(2 * math.pi * 2.0**-32).cos_())

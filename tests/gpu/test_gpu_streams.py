@@ -273,6 +273,29 @@ def test_a_graph_of_a_training_step_is_captured_beside_the_running_loader(large:
         assert len(losses) == 3 and all(np.isfinite(losses))
 
 
+@pytest.mark.parametrize("memory_format", ["contiguous_format", "channels_last"])
+@pytest.mark.parametrize("engine", [Dali(), Torch()], ids=["dali", "torch"])
+def test_a_compiled_step_is_compiled_once(engine: Any, memory_format: Any, large: Path, where: str) -> None:
+    """Fails where batches differ in what torch.compile guards, such as strides, or lie where kernels need a copy."""
+    graphs = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)  # type: ignore[untyped-decorator]
+    def step(images: Tensor, target: Tensor) -> Tensor:
+        return images.mean() + target.float().mean()
+
+    pipeline = imagenet.train(64, memory_format=memory_format)
+    with load(ImageFolder(large, pipeline), engine, batch_size=16, drop_last=True, device=where) as loader:
+        for _ in range(2):
+            for images, target in loader:
+                step(images, target)
+                assert images.data_ptr() % 16 == target.data_ptr() % 16 == 0
+    assert len(graphs) == 1
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("where")
 def test_training_and_validation_loaders_run_side_by_side(large: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gpu_tools import delay, no_synchronization, profiled
+from gpu_tools import calls_of_torch, delay, no_synchronization, profiled
 from support import SEED, pictures
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -81,10 +81,10 @@ CASES = [(name, "arrays") for name in PIPELINES] + [("train", kind) for kind in 
 ENGINES = {"dali": "dali", "torch, ring": Torch(), "torch, pin_memory": Torch(staging="pin_memory")}
 
 
-def load(data: Any, engine: str, **options: Any) -> DataLoader:
+def load(data: Any, engine: str, batch_size: int = 8, **options: Any) -> DataLoader:
     return DataLoader(
         data,
-        8,
+        batch_size,
         shuffle=True,
         num_workers=2,
         device="cuda",
@@ -225,3 +225,38 @@ def test_the_host_does_not_wait_for_the_consumers_stream(
             whole = time.perf_counter() - started
     measured(f"host wait: {engine}, {kind}, {name}", two_batches_ms=took * 1e3, kernel_ms=whole * 1e3)
     assert took < whole / 2
+
+
+def test_calls_are_counted() -> None:
+    """The counter-proof of the test below."""
+    x = torch.ones(4, 3).pin_memory()
+    with calls_of_torch() as calls:
+        y = x.to("cuda", non_blocking=True).view(3, 4)
+        torch.cuda.Event().record()
+        (y + 1).sum().item()
+        torch.cuda.synchronize()
+    assert calls.operators == {"_to_copy": 1, "add": 1, "sum": 1, "_local_scalar_dense": 1}
+    assert calls.events == 1 and calls.waits == {"stream_synchronization": 1, "device_synchronization": 1}
+
+
+@pytest.mark.parametrize("engine", ["dali", "torch, ring"])
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_large_batch_takes_no_more_calls(
+    engine: str, name: str, kind: str, large: Path, measured: Callable[..., None]
+) -> None:
+    """Fails where each image of a batch has kernels of its own, or each batch waits or allocates. Of a random choice
+    between ops, a large batch has more, hence the factor."""
+    launches = {}
+    for batch_size in (8, 32):
+        with load(dataset(kind, PIPELINES[name](), large), engine, batch_size) as loader:
+            consume(loader)
+            consume(loader)
+            torch.cuda.synchronize()
+            with calls_of_torch() as calls:
+                batches = sum(1 for _ in loader)
+        launches[batch_size] = calls.operators.total() / batches
+        assert calls.waits.total() < batches and calls.mallocs <= batches, (calls.waits, calls.mallocs)
+    measured(
+        f"calls: {engine}, {kind}, {name}", launches=launches, events=calls.events / batches, mallocs=calls.mallocs
+    )
+    assert launches[32] <= 1.5 * launches[8], calls.operators.most_common(5)
