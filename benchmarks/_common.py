@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -142,19 +143,30 @@ def recoded(paths: Sequence[str], chroma: Sequence[str], *, ram: bool = False) -
 
 
 def describe_files(paths: Sequence[str]) -> dict[str, Any]:
-    """Return the number of files, and sizes and pixels of the first thousand."""
-    from PIL import Image
+    """Return the number of files, and sizes, pixels and structures of the first thousand.
+
+    The JPEG engines of a GPU decode baseline files alone, and their speed depends on the subsampling.
+    """
+    from PIL import Image, JpegImagePlugin
 
     some = sorted(set(paths))[:1000]
-    pixels = []
+    pixels, structures = [], Counter[str]()
     for path in some:
         with Image.open(path) as image:
             pixels.append(image.size[0] * image.size[1])
+            if isinstance(image, JpegImagePlugin.JpegImageFile):
+                chroma = "gray" if image.mode == "L" else _CHROMA.get(JpegImagePlugin.get_sampling(image), "other")
+                structures[f"{'progressive' if 'progressive' in image.info else 'baseline'} {chroma}"] += 1
     return {
         "files": len(set(paths)),
         "mean_kilobytes": sum(map(os.path.getsize, some)) / len(some) / 1e3,
         "mean_megapixels": sum(pixels) / len(some) / 1e6,
+        "structures": dict(structures),
     }
+
+
+_CHROMA = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
+"""Pillow's numbers of subsamplings."""
 
 
 # ---- memory
