@@ -49,6 +49,11 @@ class CenterCrop(Transform):
     """Crop the center ``size`` of the image, which must not be smaller. Offsets are rounded down; torchvision rounds to
     nearest.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
+
+    Args:
+        size: height and width, or one number for both.
+
     >>> CenterCrop((224, 192))
     CenterCrop(size=(224, 192))
     """
@@ -127,6 +132,13 @@ class ToFloat(Transform):
 @frozen
 class Normalize(Transform):
     """Compute ``(x - mean) / std`` per channel in float32. Values are not scaled first: bytes stay in [0, 255].
+
+    Takes and returns a float tensor ``[1 or 3, H, W]``.
+
+    Args:
+        mean: a number, or one per channel.
+        std: a number, or one per channel; not zero.
+        inplace: accepted for compatibility with torchvision; it has no effect on the result.
 
     >>> Normalize((127.5,), (255.0,))
     Normalize(mean=(127.5,), std=(255.0,))

@@ -84,6 +84,16 @@ class RandAugment(_Policy):
     """Apply ``num_ops`` operations in a row, each drawn from fourteen, all with the same ``magnitude`` out of
     ``num_magnitude_bins`` (Cubuk et al., *RandAugment*, 2020).
 
+    Takes and returns a PIL image or a tensor u8 ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        num_ops: operations per image.
+        magnitude: strength, from 0 to below ``num_magnitude_bins``.
+        num_magnitude_bins: number of strengths.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
+
     >>> RandAugment(magnitude=5)
     RandAugment(num_ops=2, magnitude=5, num_magnitude_bins=31, interpolation='nearest', fill=None)
     """
@@ -116,6 +126,14 @@ class TrivialAugmentWide(_Policy):
     """Apply one operation, drawn from fourteen, with a magnitude drawn from ``num_magnitude_bins`` (Müller and Hutter,
     *TrivialAugment*, 2021).
 
+    Takes and returns a PIL image or a tensor u8 ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        num_magnitude_bins: number of strengths.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
+
     >>> TrivialAugmentWide(interpolation="bilinear").num_magnitude_bins
     31
     """
@@ -141,6 +159,9 @@ class AutoAugment(_Policy):
 
     Args:
         policy: the dataset that was searched on: ``"imagenet"``, ``"cifar10"``, ``"svhn"``, or torchvision's enum.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> AutoAugment("cifar10").policy
     'cifar10'
@@ -182,6 +203,18 @@ class AugMix(_Policy):
     A chain has ``chain_depth`` operations, or 1 to 3 if that is not positive. The weights are drawn from
     Dirichlet(``alpha``), and the share of the chains from Beta(``alpha``, ``alpha``). As in torchvision, PIL images get
     the operations of tensors.
+
+    Takes and returns a PIL image or a tensor u8 ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        severity: largest strength, 1 to 10.
+        mixture_width: number of chains.
+        chain_depth: operations of a chain; -1 draws 1 to 3.
+        alpha: parameter of the distributions of the weights.
+        all_ops: with brightness, contrast, color and sharpness, which some test sets of corruptions also change.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> AugMix(severity=2).chain_depth
     -1

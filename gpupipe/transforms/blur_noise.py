@@ -86,6 +86,13 @@ class GaussianBlur(Transform):
 class GaussianNoise(Transform):
     """Add normal noise to every value of a tensor. ``mean`` and ``sigma`` are fractions of the value range.
 
+    Takes and returns a tensor u8 or float ``[1 or 3, H, W]``.
+
+    Args:
+        mean: of the noise, as a share of the value range.
+        sigma: standard deviation of the noise, as a share of the value range.
+        clip: limit the result to the value range.
+
     >>> GaussianNoise(sigma=0.05)
     GaussianNoise(mean=0.0, sigma=0.05, clip=True)
     """
@@ -109,6 +116,11 @@ class PILGaussianBlur(Transform):
 
     The radius, which is the standard deviation in pixels, is uniform in ``radius`` (low, high). Pillow approximates the
     Gaussian with box filters, which is faster than :class:`GaussianBlur`.
+
+    Takes and returns a PIL image, of the same size.
+
+    Args:
+        radius: standard deviation in pixels, or (low, high), of which each image draws one.
 
     >>> PILGaussianBlur((0.1, 2.0))
     PILGaussianBlur(radius=(0.1, 2.0))

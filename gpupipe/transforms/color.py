@@ -123,6 +123,11 @@ class Grayscale(Transform):
     """Convert to grayscale with the luma of ITU-R BT.601, ``0.299 R + 0.587 G + 0.114 B``, in one or three equal
     channels.
 
+    Takes a PIL image or a tensor ``[3, H, W]``, and returns one with ``num_output_channels`` channels.
+
+    Args:
+        num_output_channels: 1, or 3 equal channels.
+
     >>> Grayscale(3)
     Grayscale(num_output_channels=3)
     """
@@ -143,6 +148,11 @@ class Grayscale(Transform):
 class RandomGrayscale(Transform):
     """Convert to grayscale with probability ``p``, keeping the number of channels.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
+
     >>> RandomGrayscale(0.2)
     RandomGrayscale(p=0.2)
     """
@@ -160,6 +170,8 @@ class RandomGrayscale(Transform):
 @frozen
 class RandomChannelPermutation(Transform):
     """Permute the channels randomly. All permutations are equally likely.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     >>> RandomChannelPermutation()
     RandomChannelPermutation()

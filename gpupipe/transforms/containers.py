@@ -150,6 +150,12 @@ def _type(images: Images) -> str:
 class RandomApply(_Container):
     """Apply all of ``transforms`` in a row with probability ``p``, otherwise none of them.
 
+    Takes and returns what its transforms do. They must return the same kind and number of channels that they take.
+
+    Args:
+        transforms: transforms or functions, applied in a row.
+        p: probability of all of them, 0 to 1.
+
     >>> from gpupipe.transforms import GaussianBlur
     >>> RandomApply([GaussianBlur(3)], p=0.1).p
     0.1
@@ -173,6 +179,12 @@ class RandomApply(_Container):
 class RandomChoice(_Container):
     """Apply one of ``transforms``, drawn with the probabilities ``p``, which need not sum to 1. By default all are
     equally likely.
+
+    Takes and returns what its transforms do. All must return the same kind and number of channels.
+
+    Args:
+        transforms: transforms or functions, of which each image draws one.
+        p: weight of each transform.
 
     >>> from gpupipe.transforms import RandomEqualize, RandomInvert
     >>> RandomChoice([RandomInvert(1), RandomEqualize(1)], p=[3, 1]).p
@@ -211,6 +223,11 @@ class RandomOrder(_Container):
 
     The graph must contain every order: two transforms take 3 steps, three take 7 and four, the maximum, take 12. Each
     step applies to a part of the images (see :mod:`gpupipe.transforms.orders`).
+
+    Takes and returns what its transforms do. They must return the same kind and number of channels that they take.
+
+    Args:
+        transforms: transforms or functions.
 
     >>> from gpupipe.transforms import ColorJitter
     >>> len(RandomOrder([ColorJitter(brightness=0.4), ColorJitter(contrast=0.4)]).transforms)

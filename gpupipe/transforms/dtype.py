@@ -26,6 +26,8 @@ Channels: TypeAlias = Converted[float | Sequence[float], tuple[float, ...]]
 class ToTensor(Transform):
     """Convert a PIL image to a float32 tensor in [0, 1], channels first.
 
+    Takes a PIL image of H x W pixels, and returns a tensor f32 ``[1 or 3, H, W]``.
+
     >>> ToTensor()
     ToTensor()
     """
@@ -40,6 +42,8 @@ class ToTensor(Transform):
 class PILToTensor(Transform):
     """Convert a PIL image to a uint8 tensor, channels first.
 
+    Takes a PIL image of H x W pixels, and returns a tensor u8 ``[1 or 3, H, W]``.
+
     >>> PILToTensor()
     PILToTensor()
     """
@@ -53,6 +57,8 @@ class PILToTensor(Transform):
 @frozen
 class ToImage(Transform):
     """Convert a PIL image to a uint8 tensor, channels first. Tensors stay as they are.
+
+    Takes a PIL image of H x W pixels, and returns a tensor u8 ``[1 or 3, H, W]``.
 
     >>> ToImage()
     ToImage()
@@ -69,6 +75,12 @@ class ToDtype(Transform):
 
     The target may be float32, float16 or bfloat16. uint8 is accepted only for images that are uint8 already:
     torchvision's conversion from floats truncates, and training does not need it.
+
+    Takes a tensor ``[1 or 3, H, W]``, and returns one of ``dtype``.
+
+    Args:
+        dtype: a torch dtype or its name: float32, float16, bfloat16 or uint8.
+        scale: divide by 255.
 
     >>> ToDtype("float16", scale=True)
     ToDtype(dtype='float16', scale=True)
@@ -96,6 +108,12 @@ class ConvertImageDtype(ToDtype):
 
     Version 1 divides by 255, version 2 multiplies by 1/255.
 
+    Takes a tensor ``[1 or 3, H, W]``, and returns one of ``dtype``.
+
+    Args:
+        dtype: a torch dtype or its name: float32, float16, bfloat16 or uint8.
+        scale: divide by 255.
+
     >>> ConvertImageDtype()
     ConvertImageDtype(dtype='float32', scale=True)
     """
@@ -110,7 +128,12 @@ class ConvertImageDtype(ToDtype):
 class Normalize(Transform):
     """Compute ``(x - mean) / std`` per channel of a float tensor.
 
-    ``inplace`` is accepted for compatibility with torchvision; it has no effect on the result.
+    Takes and returns a float tensor ``[1 or 3, H, W]``.
+
+    Args:
+        mean: a number, or one per channel.
+        std: a number, or one per channel; not zero.
+        inplace: accepted for compatibility with torchvision; it has no effect on the result.
 
     >>> Normalize(0.5, 0.25)
     Normalize(mean=(0.5,), std=(0.25,), inplace=False)

@@ -46,6 +46,11 @@ def _quality(value: int | Sequence[int], what: str) -> tuple[int, int]:
 class RandomInvert(Transform):
     """Subtract every value from the largest possible value, with probability ``p``.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
+
     >>> RandomInvert()
     RandomInvert(p=0.5)
     """
@@ -62,6 +67,12 @@ class RandomInvert(Transform):
 @frozen
 class RandomPosterize(Transform):
     """Keep the upper ``bits`` (0 to 8) bits of every value, with probability ``p``.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        bits: bits to keep, 0 to 8.
+        p: probability of the change, 0 to 1.
 
     >>> RandomPosterize(4)
     RandomPosterize(bits=4, p=0.5)
@@ -82,6 +93,12 @@ class RandomSolarize(Transform):
     """Invert values of at least ``threshold``, with probability ``p``.
 
     ``threshold`` is in units of the image: 0 to 255 for uint8, 0 to 1 for floats.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        threshold: smallest value that is inverted, 0 to 255 for u8, 0 to 1 for floats.
+        p: probability of the change, 0 to 1.
 
     >>> RandomSolarize(128)
     RandomSolarize(threshold=128.0, p=0.5)
@@ -112,6 +129,12 @@ class RandomAdjustSharpness(Transform):
 
     A ``sharpness_factor`` of 0 smooths, 1 changes nothing, and 2 sharpens.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        sharpness_factor: 0 blurs, 1 changes nothing, 2 doubles the sharpness.
+        p: probability of the change, 0 to 1.
+
     >>> RandomAdjustSharpness(2)
     RandomAdjustSharpness(sharpness_factor=2.0, p=0.5)
     """
@@ -131,6 +154,11 @@ class RandomAdjustSharpness(Transform):
 class RandomAutocontrast(Transform):
     """Stretch every channel to the whole range of values, with probability ``p``.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
+
     >>> RandomAutocontrast(1)
     RandomAutocontrast(p=1.0)
     """
@@ -147,6 +175,11 @@ class RandomAutocontrast(Transform):
 @frozen
 class RandomEqualize(Transform):
     """Equalize the histogram of every channel, with probability ``p``.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
 
     >>> RandomEqualize()
     RandomEqualize(p=0.5)

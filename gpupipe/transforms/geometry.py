@@ -49,6 +49,11 @@ class CenterCrop(Transform):
 
     The offset is ``round((height - size) / 2)``, halves to even.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
+
+    Args:
+        size: height and width, or one number for both.
+
     >>> CenterCrop(224)
     CenterCrop(size=(224, 224))
     """
@@ -106,6 +111,16 @@ class RandomCrop(Transform):
 
     ``pad_if_needed`` pads both sides by the missing pixels, as torchvision does. Without it, an image smaller than
     ``size`` raises an error that names the sizes.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
+
+    Args:
+        size: height and width, or one number for both.
+        padding: pixels to add: for all sides, for (left and right, top and bottom), or for (left, top, right,
+            bottom).
+        pad_if_needed: pad images that are smaller than the crop, instead of raising an error.
+        fill: value of pixels outside the image: a number, or one per channel.
+        padding_mode: ``"constant"``, ``"edge"``, ``"reflect"`` or ``"symmetric"``.
 
     >>> RandomCrop(32, padding=4)
     RandomCrop(size=(32, 32), padding=(4, 4, 4, 4), pad_if_needed=False, fill=(0.0,), padding_mode='constant')
@@ -165,6 +180,11 @@ class _RandomFlip(Transform):
 class RandomHorizontalFlip(_RandomFlip):
     """Flip left and right with probability ``p``.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
+
     >>> RandomHorizontalFlip()
     RandomHorizontalFlip(p=0.5)
     """
@@ -174,6 +194,11 @@ class RandomHorizontalFlip(_RandomFlip):
 
 class RandomVerticalFlip(_RandomFlip):
     """Flip top and bottom with probability ``p``.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        p: probability of the change, 0 to 1.
 
     >>> RandomVerticalFlip(0.1)
     RandomVerticalFlip(p=0.1)

@@ -74,6 +74,14 @@ class MixUp(_Mixing):
     Targets become class shares f32[B, num_classes]; ``num_classes`` may be ``None`` if they have that form already.
     ``labels_getter`` must keep its default, because labels are the dataset's targets.
 
+    Takes a batch of images, float ``[B, C, H, W]``, with targets i64 ``[B]`` or f32 ``[B, num_classes]``, and returns
+    images of that shape with targets f32 ``[B, num_classes]``.
+
+    Args:
+        alpha: parameter of the distribution of the factor; 1 is uniform.
+        num_classes: number of classes, if targets are class numbers.
+        labels_getter: must keep its default.
+
     >>> MixUp(alpha=0.2, num_classes=1000)
     MixUp(alpha=0.2, num_classes=1000)
     """
@@ -90,6 +98,14 @@ class CutMix(_Mixing):
 
     All images of the batch use the same window. Its center is uniform; its share of the area is 1 - Beta(alpha, alpha),
     less the part outside the image. Arguments are those of :class:`MixUp`.
+
+    Takes a batch of images, float ``[B, C, H, W]``, with targets i64 ``[B]`` or f32 ``[B, num_classes]``, and returns
+    images of that shape with targets f32 ``[B, num_classes]``.
+
+    Args:
+        alpha: parameter of the distribution of the area; 1 is uniform.
+        num_classes: number of classes, if targets are class numbers.
+        labels_getter: must keep its default.
 
     >>> CutMix(num_classes=1000)
     CutMix(alpha=1.0, num_classes=1000)

@@ -84,6 +84,8 @@ class SanitizeBoundingBoxes(OnObjects):
 class ClampBoundingBoxes(OnObjects):
     """Limit boxes to the image.
 
+    Takes and returns boxes f32 ``[n, 4]``; the image stays as it is.
+
     >>> ClampBoundingBoxes().change(np.array([[-3.0, 0, 19, 9]]), "XYXY", (10, 10)).boxes
     array([[ 0.,  0., 10.,  9.]])
     """

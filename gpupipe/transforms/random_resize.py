@@ -52,6 +52,15 @@ def _sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
 class ScaleJitter(Transform):
     """Resize so that the image just fits into ``target_size``, times a factor uniform in ``scale_range``.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
+
+    Args:
+        target_size: (height, width).
+        scale_range: (low, high) of the factor.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
+
     >>> ScaleJitter((480, 640)).scale_range
     (0.1, 2.0)
     """
@@ -75,6 +84,15 @@ class ScaleJitter(Transform):
 @frozen
 class RandomShortestSize(Transform):
     """Resize the shorter edge to a size drawn from ``min_size``, or less if the longer edge would exceed ``max_size``.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
+
+    Args:
+        min_size: length of the shorter edge, or several, of which each image draws one.
+        max_size: limit of the longer edge.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomShortestSize([480, 512], max_size=640).min_size
     (480, 512)
@@ -103,6 +121,15 @@ class RandomShortestSize(Transform):
 @frozen
 class RandomResize(Transform):
     """Resize the shorter edge to a size drawn from ``min_size`` to ``max_size - 1``.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
+
+    Args:
+        min_size: smallest length of the shorter edge.
+        max_size: one more than the largest length of the shorter edge.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomResize(240, 960).max_size
     960
@@ -133,6 +160,13 @@ class RandomZoomOut(Transform):
 
     The sides of the canvas are larger by a factor uniform in ``side_range`` (Liu et al., *SSD: Single Shot MultiBox
     Detector*, 2016).
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
+
+    Args:
+        fill: value of pixels outside the image: a number, or one per channel.
+        side_range: (low, high) of the canvas's sides, as multiples of the image's.
+        p: probability of the change, 0 to 1.
 
     >>> RandomZoomOut()
     RandomZoomOut(fill=(0.0,), side_range=(1.0, 4.0), p=0.5)

@@ -56,6 +56,15 @@ class Resize(Transform):
     The longer edge is ``int(size * long / short)`` as in torchvision, at most ``max_size``. ``size=None`` resizes the
     longer edge to ``max_size``.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
+
+    Args:
+        size: (height, width), or one number for the shorter edge. ``None``: ``max_size`` for the longer edge.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        max_size: limit of the longer edge, if ``size`` is one number.
+        antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
+
     >>> Resize((480, 640), "bicubic")
     Resize(size=(480, 640), interpolation='bicubic', max_size=None, antialias=True)
     """
@@ -104,6 +113,16 @@ class RandomResizedCrop(Transform):
     uniformly; if none fits, the largest centered window within ``ratio`` is used.
 
     If ``interpolation`` names several filters, each image draws one, as timm's version does by default.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
+
+    Args:
+        size: height and width, or one number for both.
+        scale: (low, high) area of the window, as a share of the image.
+        ratio: (low, high) width over height.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, a member of it, or several of these.
+        antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomResizedCrop(224, scale=(0.35, 1)).scale
     (0.35, 1.0)

@@ -43,6 +43,11 @@ class TemporalSubsample(_Temporal):
 
     Raises :class:`ConfigError` if ``num_samples`` is not a positive integer.
 
+    Takes a clip of T frames, and returns one of ``num_samples`` frames.
+
+    Args:
+        num_samples: number of frames to keep.
+
     >>> TemporalSubsample(8).choose(np.zeros((1, 0)), np.arange(0, 64, 2)[None]).tolist()
     [[0, 8, 16, 26, 34, 44, 52, 62]]
     """
@@ -62,6 +67,11 @@ class TemporalSubsample(_Temporal):
 class UniformTemporalSubsample(TemporalSubsample):
     """Alias of :class:`TemporalSubsample` with torchvision's name.
 
+    Takes a clip of T frames, and returns one of ``num_samples`` frames.
+
+    Args:
+        num_samples: number of frames to keep.
+
     >>> UniformTemporalSubsample(8)
     UniformTemporalSubsample(num_samples=8)
     """
@@ -70,6 +80,11 @@ class UniformTemporalSubsample(TemporalSubsample):
 @frozen
 class RandomTemporalReverse(_Temporal):
     """Reverse the clip with probability ``p``.
+
+    Takes and returns a clip of T frames.
+
+    Args:
+        p: probability of the reversal, 0 to 1.
 
     >>> RandomTemporalReverse(0.25)
     RandomTemporalReverse(p=0.25)

@@ -92,6 +92,14 @@ class _Timm(Transform):
 class TimmRandAugment(_Timm):
     """Apply ``num_layers`` steps in a row, drawn from ``steps``. With ``weights``, no step is drawn twice.
 
+    Takes and returns a PIL image.
+
+    Args:
+        steps: the steps to draw from.
+        num_layers: steps per image.
+        weights: weight of each step; ``None``: equal, and steps may repeat.
+        levels: settings that all steps share.
+
     >>> TimmRandAugment([("Invert", 0.5, 9), ("Rotate", 0.5, 9)], 1, weights=[1, 3]).weights
     (0.25, 0.75)
     """
@@ -135,6 +143,12 @@ class TimmRandAugment(_Timm):
 class TimmAutoAugment(_Timm):
     """Apply one of several sequences of steps.
 
+    Takes and returns a PIL image.
+
+    Args:
+        policy: sequences of steps, of which each image draws one.
+        levels: settings that all steps share.
+
     >>> len(TimmAutoAugment([[("Invert", 0.5, 9)], [("Rotate", 0.5, 9)]]).policy)
     2
     """
@@ -166,6 +180,15 @@ class TimmAugMix(_Timm):
     """Blend the image with a weighted sum of chains of steps (Hendrycks et al., 2020).
 
     timm blends with Pillow, and this with a sum in float32: the results differ by at most one gray level.
+
+    Takes and returns a PIL image.
+
+    Args:
+        steps: the steps to draw from.
+        alpha: parameter of the distributions of the weights.
+        width: number of chains.
+        depth: steps of a chain; -1 draws 1 to 3.
+        levels: settings that all steps share.
 
     >>> TimmAugMix([("Invert", 0.5, 9)], width=4).depth
     -1

@@ -32,6 +32,12 @@ class MultiView(Transform):
 
     The batch is ``[(view, view, ...), target]``, and view k is [B, C, h_k, w_k].
 
+    Takes an image, and returns a tuple of images. A batch is a tuple of tensors ``[B, C, H, W]``.
+
+    Args:
+        transforms: a pipeline for all views, or one for each.
+        views: number of views, if there is one pipeline.
+
     >>> from gpupipe.transforms import RandomResizedCrop
     >>> len(MultiView([RandomResizedCrop(224)] * 2 + [RandomResizedCrop(96)] * 6).branches)
     8
@@ -96,6 +102,11 @@ class FiveCrop(Transform):
 
     The crops are views: later transforms apply to each, and the batch is ``[(5 × [B, C, h, w]), target]``.
 
+    Takes a PIL image or a tensor ``[1 or 3, H, W]``, and returns five of ``size``. A batch is a tuple of five tensors.
+
+    Args:
+        size: height and width, or one number for both.
+
     >>> FiveCrop(224)
     FiveCrop(size=(224, 224))
     """
@@ -136,6 +147,12 @@ class FiveCrop(Transform):
 @frozen
 class TenCrop(FiveCrop):
     """Crop the image like :class:`FiveCrop`, and then its mirror image, which ``vertical_flip`` flips top to bottom.
+
+    Takes a PIL image or a tensor ``[1 or 3, H, W]``, and returns ten of ``size``. A batch is a tuple of ten tensors.
+
+    Args:
+        size: height and width, or one number for both.
+        vertical_flip: flip top to bottom instead of left to right.
 
     >>> TenCrop(224).vertical_flip
     False

@@ -115,6 +115,9 @@ class RandomRotation(Transform):
         degrees: (low, high) anticlockwise, or one number d for (-d, d).
         expand: enlarge the output to hold the whole rotated image.
         center: (x, y) in pixels from the upper left corner; the center of the image by default.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel.
 
     >>> RandomRotation(30).degrees
     (-30.0, 30.0)
@@ -153,6 +156,9 @@ class RandomAffine(Transform):
         scale: (low, high).
         shear: degrees along x, as d or (low, high), or along x and y, as (low, high, low, high).
         center: (x, y) in pixels from the upper left corner; the center of the image by default.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel.
 
     >>> RandomAffine(15, translate=(0.1, 0.1), shear=(-5, 5, -9, 9)).shear
     (-5.0, 5.0, -9.0, 9.0)
@@ -221,6 +227,15 @@ def _coefficients(corners: F64, images: Images) -> F64:
 class RandomPerspective(Transform):
     """Move every corner inwards with probability ``p``, by up to ``distortion_scale`` of half the sides.
 
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        distortion_scale: largest movement of a corner, as a share of half the sides, 0 to 1.
+        p: probability of the change, 0 to 1.
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel.
+
     >>> RandomPerspective(0.3, p=1)
     RandomPerspective(distortion_scale=0.3, p=1.0, interpolation='bilinear', fill=(0.0,))
     """
@@ -261,6 +276,15 @@ class ElasticTransform(Transform):
     2003).
 
     The field is uniform noise, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha`` half pixels, along x and y.
+
+    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+
+    Args:
+        alpha: strength of the movement in pixels, or (horizontal, vertical).
+        sigma: standard deviation of the filter that smooths the field, or (horizontal, vertical).
+        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
+            ``InterpolationMode``, or a member of it.
+        fill: value of pixels outside the image: a number, or one per channel.
 
     >>> ElasticTransform(alpha=[30, 50]).alpha
     (30.0, 50.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 import typing
@@ -65,6 +66,15 @@ def test_signatures_of_transforms_have_the_types_that_they_accept() -> None:
             assert "Converted" not in str(parameter.annotation), (name, parameter)
     size = inspect.signature(T.CenterCrop).parameters["size"].annotation
     assert typing.get_args(size)[0] is int
+
+
+def test_every_argument_of_a_transform_is_documented() -> None:
+    lacking = []
+    for name in T.__all__:
+        documented = inspect.getdoc(getattr(T, name)) or ""
+        own = [it for it in inspect.signature(getattr(T, name)).parameters if name != "Transform"]
+        lacking += [(name, it) for it in own if not re.search(rf"(?m)^    [\w, ]*\b{it}\b[\w, ]*:", documented)]
+    assert lacking == []
 
 
 def test_stats_are_a_dictionary_with_attributes_and_print_in_three_lines() -> None:
