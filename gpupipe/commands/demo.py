@@ -15,7 +15,7 @@ from ..bench.machine import facts
 from ..demo.page import page
 from ..demo.run import Demo, run as run_demo
 from ..demo.train import NAMES
-from ..demo.words import factor, loader_name
+from ..demo.words import MedianRound, factor, loader_name
 from ..errors import ConfigError
 from ..parity.drawing import create_folder_of
 from ..printable import printable
@@ -124,15 +124,14 @@ def _checks(demo: Demo) -> list[tuple[bool, str, str]]:
     bits = f"the other {r.steps - r.step} batches bit-identical" if r.equal else "batches with other bits"
     stopped = f"stopped after batch {r.step} of {r.steps}: with a state of {r.state_bytes} bytes"
     found.append((r.equal, "resume", f"{stopped}, another loader gave {bits}"))
-    result = demo.speed
-    (name,) = (name for name in result.rates if name != result.baseline)
-    ratio, low, high = result.ratio(name)
-    rates = ", ".join(f"{loader_name(one)} {result.median(one):,.0f}" for one in (name, result.baseline))
+    shown = MedianRound.of(demo.speed)
+    rates = ", ".join(f"{loader_name(one)} {rate:,.0f}" for one, rate in shown.rates.items())
     found.append(
         (
-            ratio > 1,
+            shown.ratio > 1,
             "speed",
-            f"{factor(ratio)} ({low:.2f} to {high:.2f}), loading crops of 224 x 224 alone, in images/s: {rates}",
+            f"{factor(shown.ratio)} ({shown.low:.2f} to {shown.high:.2f}), loading crops of 224 x 224 alone, in "
+            f"images/s: {rates}",
         )
     )
     return found

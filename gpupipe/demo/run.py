@@ -36,6 +36,7 @@ class Demo:
     held_out_images: int
     classes: tuple[str, ...]
     batch_size: int
+    device: str
     pipeline: Compose
     pictures: list[Image.Image]
     """Some of the images, of different classes."""
@@ -121,6 +122,7 @@ def run(
         len(held_out),
         tuple(whole.classes),
         batch_size,
+        device,
         steps,
         _pictures(training),
         curves,
