@@ -4,6 +4,7 @@
     ├── ConfigError          (also ValueError)    an argument is wrong, or two of them do not fit together
     │   ├── DatasetError                          a dataset is empty or missing, or its index is unusable
     │   ├── MemoryBudgetError                     a batch does not fit into /dev/shm
+    │   ├── StepError        (also IndexError)    an epoch has no step of this number
     │   ├── PipelineError                         an engine cannot run this pipeline; names the transform
     │   └── TranslationError                      a torch or torchvision object has no gpupipe equivalent
     ├── StateError           (also ValueError)    a state_dict does not belong to this loader
@@ -34,6 +35,7 @@ __all__ = [
     "PipelineError",
     "SampleError",
     "StateError",
+    "StepError",
     "TranslationError",
 ]
 
@@ -72,6 +74,10 @@ class DatasetError(ConfigError):
 
 class MemoryBudgetError(ConfigError):
     """A batch does not fit into /dev/shm, through which worker processes hand it over."""
+
+
+class StepError(ConfigError, IndexError):
+    """An epoch has no step of this number."""
 
 
 class PipelineError(ConfigError):

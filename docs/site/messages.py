@@ -15,6 +15,7 @@ ERRORS = {
     "ConfigError": "An argument is wrong, or two of them do not fit together.",
     "DatasetError": "A dataset is empty or missing, or its index is unusable.",
     "MemoryBudgetError": "A batch does not fit into /dev/shm.",
+    "StepError": "An epoch has no step of this number.",
     "PipelineError": "An engine cannot run this pipeline.",
     "TranslationError": "An object of torch or torchvision has no equivalent in gpupipe.",
     "StateError": "A state does not belong to this loader.",

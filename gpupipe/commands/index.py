@@ -85,7 +85,10 @@ def _bad(out: Console, prefix: bytes, summary: Summary) -> int:
     """Print the bad files. Return the exit code: 1 if no file is usable."""
     if summary.bad:
         bad_samples(out, summary.bad, prefix, "bad file")
-        text = 'A loader stops at such a file; DataLoader(..., on_error="skip") goes on without it'
+        text = (
+            "In a training script, a batch with such a file raises SampleError; "
+            'on_error="skip" or "replace" goes on without it'
+        )
         out.print(f"{text}.", style="dim", soft_wrap=True)
     return 1 if summary.count == len(summary.bad) else 0
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..datasets.dataset import Dataset
 from ..engines.base import Engine
-from ..errors import ConfigError
+from ..errors import ConfigError, StepError
 from ..planning.batches import I64, Batches
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
@@ -95,13 +95,9 @@ def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cur
     order = sampler.ahead(session.seed, epoch, 0 if now is None else epoch - now)
     batches = session.batching.countable(order)
     if step >= len(batches):
-        raise NoStep(f"there is no step {step}: epochs have {len(batches)} steps, counted from 0")
+        raise StepError(f"there is no step {step}: epochs have {len(batches)} steps, counted from 0")
     cursor = Cursor(epoch, batches.delivered(step))
     return session.plans(order, cursor), cursor
-
-
-class NoStep(ConfigError, IndexError):
-    """An epoch has no step of this number."""
 
 
 @dataclass(frozen=True)

@@ -218,11 +218,11 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     compare = ("compare", VAL, photos, "--device", "cpu", "--out")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder; name a file in it" in error(*compare, tmp_path / "folder.png")
-    assert "cannot create its folder: File exists; name another file" in error(
+    assert "its folder cannot be created: file exists; name another file" in error(
         *compare, tmp_path / "file" / "worst.png"
     )
     # Nobody can write there, and the tests may run as root.
-    assert "/proc/worst.png: No such file or directory; name another file" in error(*compare, "/proc/worst.png")
+    assert "/proc/worst.png: cannot be written: no such folder; name another file" in error(*compare, "/proc/worst.png")
     assert "compare writes a .png sheet, not " in error(*compare, tmp_path / "worst.txt")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder.png"}
 

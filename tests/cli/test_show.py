@@ -109,7 +109,7 @@ def test_show(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_created_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = command("show", "imagenet.train:size=16", folder, "--out", tmp_path / "file" / "batch.html")
-    assert done.exit_code == 2 and "cannot create its folder" in " ".join(done.output.split()), done.output
+    assert done.exit_code == 2 and "its folder cannot be created" in " ".join(done.output.split()), done.output
 
 
 @pytest.mark.parametrize("file", ["state.json", "checkpoint.pt"])
