@@ -10,11 +10,13 @@ from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
-from ..errors import ConfigError, DatasetError
-from ..targets import Boxes, Keypoints, NumberColumn, ObjectMasks, ObjectNumbers, Target
-from ..targets.segments import Segments
+from ..codecs.files import Undecodable
+from ..errors import BadSample, ConfigError, DatasetError
+from ..targets import NumberColumn, Target
 from ..transforms.compose import Transforms
+from .coco_objects import column_of
 from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, limits_of
@@ -36,7 +38,8 @@ class CocoDetection(EncodedImages[dict[str, Any], dict[str, Any]]):
       Polygons need pycocotools (``gpupipe-loader[coco]``).
     - ``keypoints``: f32[n, K, 3]: x, y and visibility.
 
-    Samples are in the order of their ids, as in torchvision.
+    Samples are in the order of their ids, as in torchvision. An image with an annotation that is unusable, such as a
+    box with a NaN, is a bad sample.
 
     Args:
         root: The folder of the images.
@@ -67,10 +70,18 @@ class CocoDetection(EncodedImages[dict[str, Any], dict[str, Any]]):
         self.root = os.fspath(root)
         images, objects, self.categories = _read(os.path.expanduser(annFile))
         self.ids: list[int] = [image["id"] for image in images]
+        self._targets: dict[str, Target] = {}
+        self._wrong: dict[int, str] = {}
+        """What is wrong with the annotations of some images, by image."""
         try:
             names = [str(image["file_name"]) for image in images]
-            self._targets = {key: _column(key, self.ids, objects) for key in target_keys}
-        except (KeyError, TypeError, ValueError) as e:
+            for key in target_keys:
+                if key == "image_id":
+                    self._targets[key] = NumberColumn(np.array(self.ids, np.int64))
+                else:
+                    self._targets[key], unusable = column_of(key, objects)
+                    self._wrong = {**unusable, **self._wrong}
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise DatasetError(f"CocoDetection: {os.fspath(annFile)!r} is not in COCO's format: {e!r}") from None
         self._objects = sum(map(len, objects))
         source = listed("CocoDetection", names, None, folder, False)
@@ -83,20 +94,33 @@ class CocoDetection(EncodedImages[dict[str, Any], dict[str, Any]]):
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(repr((self.ids, [*self._targets])).encode(), digest_size=4)
+        if self._wrong:
+            digest.update(repr(sorted(self._wrong.items())).encode())
         for target in self._targets.values():
             values = getattr(target, "values", None)
             if isinstance(values, np.ndarray):
                 digest.update(values.tobytes())
         return f"{super().fingerprint}-{digest.hexdigest()}"
 
+    def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
+        """Return those of ``indices`` whose file or whose annotations are unusable."""
+        found = {sample.index: sample for sample in super().bad(indices)}
+        for i in indices.tolist() if self._wrong else ():
+            if i in self._wrong and i not in found:
+                found[i] = BadSample(i, self.describe(i), "annotation", self._wrong[i])
+        return [found[i] for i in indices.tolist() if i in found]
+
+    def fetch(self, index: int) -> tuple[str | bytes, int | None]:
+        i = self.checked_index(index)
+        if i in self._wrong:
+            raise Undecodable("annotation", self._wrong[i])
+        return super().fetch(i)
+
     def __repr__(self) -> str:
         return f"CocoDetection({self.root!r}: {len(self):,} samples, {self._objects:,} objects)"
 
 
-Objects = list[list[dict[str, Any]]]
-
-
-def _read(file: str) -> tuple[list[dict[str, Any]], Objects, dict[int, str]]:
+def _read(file: str) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]], dict[int, str]]:
     """Return images in the order of their ids, the objects of each, and names of categories by id."""
     try:
         with open(file, "rb") as data:
@@ -104,30 +128,15 @@ def _read(file: str) -> tuple[list[dict[str, Any]], Objects, dict[int, str]]:
         images = sorted(found["images"], key=lambda image: int(image["id"]))
         objects: dict[int, list[dict[str, Any]]] = {image["id"]: [] for image in images}
         for annotation in found.get("annotations", ()):
+            if not isinstance(annotation, dict):
+                raise TypeError(f"an annotation is no object but {annotation!r:.60}")
             if annotation["image_id"] in objects:
                 objects[annotation["image_id"]].append(annotation)
         categories = {category["id"]: category["name"] for category in found.get("categories", ())}
     except OSError as e:
         raise DatasetError(f"CocoDetection: annFile {file!r} cannot be read: {e.strerror}") from None
-    except (ValueError, KeyError, TypeError) as e:
+    except RecursionError:
+        raise DatasetError(f"CocoDetection: annFile {file!r} is nested too deeply") from None
+    except (ValueError, KeyError, TypeError, OverflowError) as e:
         raise DatasetError(f"CocoDetection: annFile {file!r} is not in COCO's format: {e!r}") from None
     return images, [*objects.values()], categories
-
-
-def _column(key: str, ids: list[int], objects: Objects) -> Target:
-    offsets = np.concatenate([[0], np.cumsum([len(them) for them in objects])]).astype(np.int64)
-    every = [one for them in objects for one in them]
-    if key == "image_id":
-        return NumberColumn(np.array(ids, np.int64))
-    if key == "boxes":
-        # As in torchvision, which converts in float32.
-        boxes = np.array([one["bbox"] for one in every], np.float32).reshape(-1, 4)
-        boxes[:, 2:] += boxes[:, :2]
-        return Boxes(boxes, offsets)
-    if key == "masks":
-        return ObjectMasks(Segments.of([one["segmentation"] for one in every]), offsets)
-    if key == "keypoints":
-        points = [one.get("keypoints", ()) for one in every]
-        return Keypoints(np.array(points, np.float32).reshape(len(every), -1, 3), offsets)
-    name = {"labels": "category_id"}.get(key, key)
-    return ObjectNumbers(np.array([one[name] for one in every], np.float32 if key == "area" else np.int64), offsets)

@@ -234,8 +234,9 @@ class Moves:
         # An elastic field says where each outgoing pixel comes from. Points need the inverse, which torchvision
         # approximates by the negative field; this agrees with it, not with the exact inverse.
         inverse = (identity_grid(height, width, x) - self._fields[step.number][0].to(dtype)).numpy()
-        at = points.astype(np.int64)
-        moved = inverse[at[..., 1].clip(0, height - 1), at[..., 0].clip(0, width - 1)] + 1
+        # Limited before they become integers, because those cannot hold every float.
+        at = np.nan_to_num(points).clip(0, [width - 1, height - 1]).astype(np.int64)
+        moved = inverse[at[..., 1], at[..., 0]] + 1
         moved = moved * (0.5 * np.array([width, height], moved.dtype)) - np.asarray(0.5, moved.dtype)
         return np.asarray(moved)
 

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Undecodable
-from ..errors import MissingDependency
+from .drawing import draw_polygons, draw_runs, unpacked_runs
 from .objects import ObjectNumbers
 from .target import Array, Collated, Moves
 
 _CENTS = 100
 """COCO's coordinates have two decimals: whole hundredths divided by this are the same floats in half of the memory."""
+
+_MOST_RUNS = (1 << 31) - 1
 
 
 class Segments:
@@ -35,29 +37,44 @@ class Segments:
         """i64[M + 1]: the first polygon of each object."""
         self._runs = runs
         """Run lengths of the few objects that have them, by object."""
+        self.wrong: dict[int, str] = {}
+        """What is wrong with objects that could not be taken over, by object. They have no polygons."""
 
     @classmethod
     def of(cls, segmentations: Iterable[Any]) -> Segments:
-        """Take over COCO's ``segmentation`` of every object. Raises ValueError for anything else."""
+        """Take over COCO's ``segmentation`` of every object. What is wrong with one is in :attr:`wrong`."""
         numbers, parts, objects, runs = array("d"), array("q", [0]), array("q", [0]), dict[int, Any]()
+        wrong: dict[int, str] = {}
         for k, segmentation in enumerate(segmentations):
-            if isinstance(segmentation, dict):
-                counts = segmentation["counts"]
-                kept = counts if isinstance(counts, (str, bytes)) else np.array(counts, np.int32)
-                runs[k] = (tuple(segmentation["size"]), kept)
-            else:
-                for polygon in segmentation:
-                    if len(polygon) < 6 or len(polygon) % 2:
-                        raise ValueError(f"a polygon has {len(polygon)} numbers; it needs at least 3 pairs")
-                    numbers.extend(polygon)
-                    parts.append(len(numbers))
+            before = len(numbers), len(parts)
+            try:
+                if isinstance(segmentation, dict):
+                    runs[k] = _checked_runs(segmentation)
+                else:
+                    for polygon in segmentation:
+                        if len(polygon) < 6 or len(polygon) % 2:
+                            raise ValueError(f"a polygon has {len(polygon)} numbers; it needs at least 3 pairs")
+                        numbers.extend(polygon)
+                        parts.append(len(numbers))
+            except (ValueError, TypeError, KeyError, OverflowError) as e:
+                what = str(e) if isinstance(e, ValueError) else f"no polygons and no run lengths ({e!r:.80})"
+                wrong[k] = f"segmentation: {what}"
+                del numbers[before[0] :], parts[before[1] :]
             objects.append(len(parts) - 1)
-        values = np.frombuffer(numbers, np.float64) if len(numbers) else np.zeros(0)
+        values = np.array(numbers, np.float64)
+        infinite = np.flatnonzero(~np.isfinite(values))
+        values[infinite] = 0.0  # nobody draws them
+        polygons = np.searchsorted(parts, infinite, "right") - 1
+        for k in (np.searchsorted(objects, polygons, "right") - 1).tolist():
+            wrong[k] = "segmentation: a polygon has a number that is not finite"
         # Hundredths are kept only if every number comes back unchanged.
-        cents = np.rint(values * _CENTS)
-        if np.abs(cents).max(initial=0) < 1 << 31 and (cents / _CENTS == values).all():
-            values = cents.astype(np.int32)
-        return cls(values, np.array(parts, np.int64), np.array(objects, np.int64), runs)
+        if np.abs(values).max(initial=0) < (1 << 31) / _CENTS - 1:
+            cents = np.rint(values * _CENTS)
+            if (cents / _CENTS == values).all():
+                values = cents.astype(np.int32)
+        segments = cls(values, np.array(parts, np.int64), np.array(objects, np.int64), runs)
+        segments.wrong = wrong
+        return segments
 
     def __len__(self) -> int:
         return len(self._objects) - 1
@@ -74,45 +91,43 @@ class Segments:
         if i in self._runs:
             size, counts = self._runs[i]
             return {"size": [*size], "counts": counts if isinstance(counts, (str, bytes)) else counts.tolist()}
-        polygons = range(self._objects[i], self._objects[i + 1])
-        parts = [self._numbers[self._parts[k] : self._parts[k + 1]] for k in polygons]
-        return [(part / _CENTS if part.dtype == np.int32 else part).tolist() for part in parts]
+        return [part.tolist() for part in self._polygons(i)]
 
     def mask(self, i: int, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
         """Draw u8[H, W] of an image of this size, like ``COCO.annToMask`` of pycocotools.
 
         Raises:
-            MissingDependency: the object has polygons or compressed run lengths, and pycocotools is not installed.
-            Undecodable: the run lengths are of an image of another size.
+            MissingDependency: the object has polygons, and pycocotools is not installed.
+            Undecodable: the run lengths are of an image of another size or damaged, or the polygons are too long.
         """
-        segmentation, (height, width) = self[i], size
-        if isinstance(segmentation, dict):
-            if tuple(segmentation["size"]) != tuple(size):
-                have = "x".join(map(str, segmentation["size"]))
-                raise Undecodable("mask", f"run lengths of {have} pixels for an image of {height}x{width}")
-            counts = segmentation["counts"]
-            if isinstance(counts, list):
-                # Runs of 0 and 1 alternate, beginning with 0, and go down the columns.
-                ids = np.repeat(np.arange(len(counts)) % 2, counts).astype(np.uint8)
-                if len(ids) != height * width:
-                    raise Undecodable("mask", f"run lengths of {len(ids)} pixels for an image of {height}x{width}")
-                return ids.reshape(width, height).T
-            return np.asarray(_pycocotools().decode(segmentation))
-        coco = _pycocotools()
-        if not segmentation:
-            return np.zeros(size, np.uint8)
-        return np.asarray(coco.decode(coco.merge(coco.frPyObjects(segmentation, height, width))))
+        if i not in self._runs:
+            return draw_polygons(self._polygons(i), size)
+        (height, width), counts = self._runs[i]
+        if (height, width) != tuple(size):
+            raise Undecodable("mask", f"run lengths of {height}x{width} pixels for an image of {size[0]}x{size[1]}")
+        if isinstance(counts, np.ndarray):
+            return draw_runs(counts.astype(np.int64), size)
+        return draw_runs(unpacked_runs(counts.encode() if isinstance(counts, str) else counts), size)
+
+    def _polygons(self, i: int) -> list[npt.NDArray[np.float64]]:
+        polygons = range(self._objects[i], self._objects[i + 1])
+        parts = [self._numbers[self._parts[k] : self._parts[k + 1]] for k in polygons]
+        return [part / _CENTS if part.dtype == np.int32 else part for part in parts]
 
 
-def _pycocotools() -> Any:
-    try:
-        from pycocotools import mask
-    except ImportError:
-        raise MissingDependency(
-            "masks of COCO need pycocotools, which is not installed: pip install 'gpupipe-loader[coco]', or leave "
-            "'masks' out of target_keys"
-        ) from None
-    return mask
+def _checked_runs(segmentation: dict[str, Any]) -> tuple[tuple[int, int], Any]:
+    """Return size and counts of run lengths. Raises ValueError, KeyError or TypeError."""
+    counts, size = segmentation["counts"], segmentation["size"]
+    if not isinstance(size, (list, tuple)) or [type(side) for side in size] != [int, int] or min(size) < 0:
+        raise ValueError("the size of run lengths must be two whole numbers")
+    if isinstance(counts, (str, bytes)):
+        if not counts.isascii():
+            raise ValueError("compressed run lengths are damaged")
+        return (size[0], size[1]), counts
+    kept = np.asarray(counts)
+    if len(kept) and (kept.ndim != 1 or kept.dtype.kind not in "iu" or kept.min() < 0 or kept.max() > _MOST_RUNS):
+        raise ValueError("run lengths must be whole numbers that fill the image")
+    return (size[0], size[1]), kept.astype(np.int32)
 
 
 class ObjectMasks(ObjectNumbers):
