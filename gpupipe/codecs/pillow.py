@@ -17,6 +17,7 @@ from PIL import Image, UnidentifiedImageError
 from .coding import Coding
 from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
+from .known_formats import HEAD, known_as
 from .truncation import cut_short, tail
 
 T = TypeVar("T")
@@ -110,6 +111,11 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
         cut = None if isinstance(e, OSError) and e.errno is not None else cut_short(source)
         if cut is not None:
             raise Undecodable("truncated", cut) from None
+        if isinstance(e, UnidentifiedImageError):
+            source.seek(0)
+            known = known_as(source.read(HEAD))
+            if known is not None:
+                raise Undecodable("undecodable", f"Pillow does not read it: {known}") from None
         raise
     width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS

@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import Any, TypeVar
 
+from ..codecs.openers import pickled, register
 from ..errors import EngineError
 
 T = TypeVar("T")
@@ -32,13 +33,15 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
 
     Args:
         work: a module-level function, or a :func:`functools.partial` of one.
-        processes: number of processes; none is started for 1, or for a single task.
+        processes: number of processes; none is started for 1, for a single task, or if Pillow has plugins that cannot
+            be sent.
         progress: called with the number of samples that are done.
 
     Raises:
         EngineError: a process died.
     """
-    if min(processes, len(tasks)) < 2:
+    plugins = pickled()
+    if min(processes, len(tasks)) < 2 or plugins is None:
         count_here = 0
 
         def tell(n: int) -> None:
@@ -52,7 +55,7 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
     # Spawned and not forked, because the caller may have threads.
     context = multiprocessing.get_context("spawn")
     count, stop = context.Value("q", 0), context.Value("b", 0)
-    pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop))
+    pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop, plugins))
     waiting: deque[Future[R]] = deque()
     more = iter(tasks)
     try:
@@ -83,8 +86,9 @@ class _Stopped(Exception):
     """The result is no longer awaited."""
 
 
-def _begin(count: Any, stop: Any) -> None:
+def _begin(count: Any, stop: Any, plugins: bytes) -> None:
     global _count, _stop
+    register(plugins)
     _count, _stop = count, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
+from ..codecs.openers import pickled, register
 from ..errors import EngineError, GpupipeError
 from ..signal_handlers import pass_on, raised_by_handler
 from ..stages import Spent, add, spent
@@ -85,6 +86,15 @@ class _Jobs(TorchDataset[Any], Generic[R]):
         current = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.current: Tensor = current.share_memory_() if setup.num_workers > 0 else current  # type: ignore[no-untyped-call]
         """i64[1]: number of the current run, visible to all workers."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "plugins": pickled()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        plugins = state.pop("plugins")
+        if plugins is not None:
+            register(plugins)
+        self.__dict__.update(state)
 
     def set_up(self) -> None:
         """Take over changes that ``worker_init_fn`` made to the script's dataset."""

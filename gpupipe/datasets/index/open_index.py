@@ -18,6 +18,7 @@ from PIL import Image, ImageFile
 
 from ... import cache_folder as cache
 from ...codecs.limits import Limits
+from ...codecs.openers import origins
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
 from ...printable import printable
@@ -54,7 +55,9 @@ class IndexKind(Generic[Idx]):
 def _pictures(limits: Limits) -> IndexKind[Index]:
     _, max_pixels, max_bytes, strict = limits  # images are indexed as stored
     key = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
-    return IndexKind(Index, Probed, PictureProber(limits), key)
+    # A plugin decides what is an image as much as a limit does.
+    plugins = origins()
+    return IndexKind(Index, Probed, PictureProber(limits), (*key, plugins) if plugins else key)
 
 
 def index_path(source: Source, limits: Limits = Limits()) -> str:

@@ -19,9 +19,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
-from ...codecs.files import Place
+from ...codecs.files import Place, Undecodable, use_place
 from ...codecs.limits import Limits
-from ...codecs.probe import UNDECODABLE, Probe, probe, probe_bytes, quiet, send, settings
+from ...codecs.openers import accepted, plugins
+from ...codecs.probe import (
+    BOMB,
+    DAMAGED,
+    OK,
+    TRUNCATED,
+    UNDECODABLE,
+    ZERO_SIZED,
+    Probe,
+    probe,
+    probe_bytes,
+    quiet,
+    send,
+    settings,
+)
 from ...codecs.unpack import Packed
 
 R = TypeVar("R")
@@ -31,6 +45,10 @@ POOL_FROM = 2_000
 """Number of files from which worker processes pay off."""
 _CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
+
+_DIED = "the process that read its header died of "
+_JUDGED = (UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, DAMAGED)
+"""What depends on the plugin that reads a file."""
 
 _BOOT = """
 import sys, json, importlib
@@ -63,6 +81,10 @@ class Prober(Protocol[R_co]):
         """Return the result for a file that crashes its reader."""
         ...
 
+    def doubts(self, place: Place, result: Any) -> bool:
+        """Return whether this process may read a file differently than the worker that answered."""
+        ...
+
 
 class PictureProber:
     """Probes image files."""
@@ -73,6 +95,8 @@ class PictureProber:
 
     def __init__(self, limits: Limits = Limits()):
         self.limits = limits
+        self._plugins = plugins()
+        """What workers do not have."""
 
     def settings(self) -> str:
         return settings(self.limits)
@@ -89,6 +113,16 @@ class PictureProber:
 
     def died(self, reason: str) -> Probe:
         return Probe(UNDECODABLE, reason=reason)
+
+    def doubts(self, place: Place, result: Probe) -> bool:
+        if not self._plugins or result.reason.startswith(_DIED):
+            return False
+        if result.status != OK:
+            return result.status in _JUDGED
+        # A plugin may also come before the one that recognized it.
+        with contextlib.suppress(Undecodable):
+            return use_place(place, lambda file, read, size: accepted(file, self._plugins))
+        return False
 
 
 def _command(prober: Prober[Any] | None = None) -> list[str]:
@@ -184,7 +218,7 @@ class _Driver(threading.Thread, Generic[R]):
             return self._ask([place])[0]
         except _Died as e:
             if e.crash:
-                return self._prober.died(f"the process that read its header died of {e.crash}")
+                return self._prober.died(f"{_DIED}{e.crash}")
             self._gave_up = True  # not the file's fault: processes cannot be started here, or are being killed
         except OSError:
             self._gave_up = True
@@ -263,7 +297,7 @@ def probe_all(
                 raise answer
             start, places, results = answer
             for k, result in enumerate(results):
-                if result is None:
+                if result is None or prober.doubts(places[k], result):
                     with prober.quiet():
                         result = prober.here(places[k])
                 store(start + k, result)

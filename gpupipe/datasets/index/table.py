@@ -293,20 +293,27 @@ class Index:
                 return f"{printable(path)}: {found}"
             if status == MISSING or found[:2] != (size, mtime) or (ctime and found.changed != ctime):
                 return f"{printable(path)} has changed"
-        return None if source.storage.remote else self._better_now(prefix)
+        return self._judged_by_another() if source.storage.remote else self._better_now(prefix)
 
     def _better_now(self, prefix: bytes) -> str | None:
         """Return which unreadable file has become readable: neither chmod nor a new decoder changes its time."""
         if not self._bad_rows.size:
             return None
+        other = self._judged_by_another()
+        if other is not None:
+            return other
         status = self.status.rows(self._bad_rows)
-        if self._other_decoder() and np.isin(status, _JUDGED).any():
-            return f"{self.decoder} is now {self.decoder_version()}"
         for i in self._bad_rows[np.isin(status, _PASSING)][:SAMPLED].tolist():
             path = os.path.join(prefix, self.path(i))
             with contextlib.suppress(OSError, ValueError):
                 os.close(open_regular(path))
                 return f"{printable(path)} can be read now"
+        return None
+
+    def _judged_by_another(self) -> str | None:
+        """Return why unusable files may be usable for the decoder that is installed now."""
+        if self._other_decoder() and np.isin(self.status.rows(self._bad_rows), _JUDGED).any():
+            return f"{self.decoder} is now {self.decoder_version()}"
         return None
 
     def reusable(self) -> npt.NDArray[np.bool_]:

@@ -236,6 +236,9 @@ class _VideoProber:
     def died(self, reason: str) -> VideoProbe:
         return VideoProbe(UNDECODABLE, reason=reason)
 
+    def doubts(self, place: Place, result: VideoProbe) -> bool:
+        return False  # PyAV has no plugins
+
 
 VIDEOS = IndexKind(VideoIndex, _Columns, _VideoProber(), ("video", FORMAT))
 """The kind of index for videos, for :func:`~gpupipe.datasets.index.open_index.open_kind`."""

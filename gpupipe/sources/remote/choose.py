@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ...errors import MissingDependency
@@ -27,7 +28,9 @@ def client_for(scheme: str, connections: int, timeout: float) -> Client:
     if _installed("fsspec"):
         import fsspec
 
-        if scheme in fsspec.available_protocols():
+        # It knows schemes whose package is not installed.
+        with contextlib.suppress(ImportError, ValueError):
+            fsspec.get_filesystem_class(scheme)
             return Fsspec(connections)
     hint = (
         "pip install 'gpupipe-loader[remote]'"
