@@ -82,7 +82,6 @@ class _Account:
 
     def __init__(self) -> None:
         self.thread = weakref.ref(threading.current_thread())
-        self.number = threading.get_native_id()
         self.stack: list[tuple[int, Any]] = []
         self.seconds = [0.0] * (2 * len(NAMES))
         """As in :class:`Spent`."""
@@ -136,24 +135,6 @@ def add(other: Spent) -> None:
         _add(other)
 
 
-def queued() -> tuple[float, float]:
-    """Return the seconds that threads with an account were ready to run and had no processor: this thread, and all
-    others that live; 0 if Linux does not tell."""
-    mine, others = 0, 0
-    for account in tuple(_accounts):
-        try:
-            with open(f"/proc/self/task/{account.number}/schedstat", "rb") as file:
-                # Three numbers: nanoseconds on a processor and in the queue, and turns on a processor.
-                nanoseconds = int(file.read().split()[1])
-        except (OSError, IndexError):
-            continue
-        if account is _here.account:
-            mine = nanoseconds
-        else:
-            others += nanoseconds
-    return mine / 1e9, others / 1e9
-
-
 def _add(seconds: Iterable[float]) -> None:
     _ended[:] = map(add_up, _ended, seconds)
 
@@ -172,7 +153,6 @@ def _in_forked_child() -> None:
     global _adding
     _adding = threading.Lock()
     _accounts[:] = [_here.account]
-    _here.account.number = threading.get_native_id()
 
 
 os.register_at_fork(after_in_child=_in_forked_child)

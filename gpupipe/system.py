@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,19 +28,87 @@ def memory_limit() -> int | None:
 def cgroup_limit() -> int | None:
     """Return the smallest memory limit in bytes among the control groups of this process, without swap."""
     limits = []
+    for folder, first in _groups("memory"):
+        with suppress(OSError, ValueError):  # missing, or "max"
+            limits.append(int((folder / ("memory.limit_in_bytes" if first else "memory.max")).read_text()))
+    return min(limits, default=None)
+
+
+def _groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the control groups of this process that have a controller, and whether they are of version 1."""
     for line in _lines(_PROC / "self/cgroup"):
         _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         # Version 1 names its controllers; version 2 has one tree for all.
-        root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
+        root = _CGROUPS / controller if controllers else _CGROUPS
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):  # in a container the group is hidden, and is mounted as the root
-            with suppress(OSError, ValueError):  # missing, or "max"
-                limits.append(int((folder / name).read_text()))
+            yield folder, bool(controllers)
             if folder == root:
                 break
-    return min(limits, default=None)
+
+
+def cores() -> int:
+    """Return how many processors this process may use at once: those it may run on, or fewer by the limit of a control
+    group."""
+    most = len(os.sched_getaffinity(0))
+    for folder, first in _groups("cpu"):
+        with suppress(OSError, ValueError, ZeroDivisionError):  # missing, or "max"
+            if first:
+                quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            else:
+                quota, period = map(int, (folder / "cpu.max").read_text().split())
+            if quota > 0:
+                most = min(most, max(math.ceil(quota / period), 1))
+    return most
+
+
+def processor_times(pids: Iterable[int] = ()) -> dict[int, tuple[float, float]]:
+    """Return the seconds on a processor, and ready to run without one, of every thread of this process and of others,
+    by thread."""
+    found = {}
+    for pid in ("self", *map(str, pids)):
+        tasks = _PROC / pid / "task"
+        with suppress(OSError):
+            for thread in os.listdir(tasks):
+                # Three numbers: nanoseconds on a processor and in the queue, and turns on a processor.
+                with suppress(OSError, ValueError):
+                    ran, queued, _ = (tasks / thread / "schedstat").read_text().split()
+                    found[int(thread)] = int(ran) / 1e9, int(queued) / 1e9
+    return found
+
+
+def processors_busy() -> float:
+    """Return the seconds in which the processors that this process may run on did something, for anyone."""
+    mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
+    for line in _lines(_PROC / "stat"):
+        name, *numbers = line.split()
+        if name in mine:
+            user, nice, kernel, _, _, irq, softirq, steal, *_ = map(int, numbers)
+            ticks += user + nice + kernel + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def bytes_from_disk(pids: Iterable[int] = ()) -> int:
+    """Return the bytes that storage had to bring for this process and for others."""
+    found = 0
+    for pid in ("self", *map(str, pids)):
+        for line in _lines(_PROC / pid / "io"):
+            if line.startswith("read_bytes:"):
+                found += int(line.split()[1])
+    return found
+
+
+_UNCOUNTED = ("fuse", "9p", "virtiofs", "zfs", "lustre", "beegfs", "gpfs", "ceph", "smb", "cifs", "afs")
+
+
+def counts_reads() -> bool:
+    """Return whether :func:`bytes_from_disk` sees every file system that is mounted."""
+    kinds = {line.partition(" - ")[2].partition(" ")[0] for line in _lines(_PROC / "self/mountinfo")}
+    kinds -= {"fuse.lxcfs", "fuse.portal", "fuse.gvfsd-fuse", "fusectl", "fuse.snapfuse"}  # no data of anyone
+    return not any(kind.startswith(_UNCOUNTED) for kind in kinds)
 
 
 def shm_size() -> int | None:

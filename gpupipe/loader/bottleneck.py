@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import resource
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,10 +12,15 @@ from typing import Literal
 
 from .. import stages
 from ..stages import NAMES, NEXT
+from ..system import bytes_from_disk, cores, counts_reads, processor_times, processors_busy
 
-StageName = Literal["storage", "decoding", "transforms", "user code", "hand-over", "model", "memory", "lock"]
+StageName = Literal[
+    "storage", "decoding", "transforms", "user code", "hand-over", "model", "memory", "lock", "processor", "nothing"
+]
+PROCESSOR = "processor"
+"""Time in which threads and worker processes were ready to run and had no processor: a stage beside the others."""
 
-_SAMPLE = 1.0
+_SAMPLE = 0.5
 """Seconds between two looks at what costs more than a function call."""
 _STALL = 0.1
 """Share of waiting below which the model is the bottleneck."""
@@ -28,6 +34,10 @@ _PER_BATCH = 0.25
 """Share of the hand-over from which tiny batches are the cause."""
 _SEEN = 0.2
 """Share of transforms in the work from which their waiting tells how long other threads waited for Python's lock."""
+_CLEAR = 0.4
+"""Share of the waiting below which no stage stands out."""
+_FROM_DISK = 1 << 16
+"""Bytes per second that storage delivers at least if a loader waits for it: less than one image."""
 _LARGE = 4.0
 """Decoded pixels per pixel of the batch from which images are large."""
 
@@ -45,7 +55,7 @@ class Measured:
     """Processor time of the consumer in ``next()``, outside of the other stages."""
     busy: float = 0.0
     """Processor time of this process in ``next()``."""
-    stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
+    stages: dict[str, float] = field(default_factory=lambda: dict.fromkeys([*NAMES, PROCESSOR], 0.0))
     """Time of all threads and processes by stage."""
     cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
     """Processor time of all threads and processes by stage."""
@@ -53,12 +63,18 @@ class Measured:
     """Time in which threads other than the consumer were ready to run and had no processor."""
     delayed: float = 0.0
     """Time in which the consumer was ready to run and had no processor."""
+    ran: float = 0.0
+    """Time of this process and its worker processes on processors."""
+    busy_cores: float = 0.0
+    """Time of all programs on the processors that this process may use."""
+    from_disk: float = 0.0
+    """Bytes that storage had to bring."""
     faults: float = 0.0
     """Number of major page faults of this process."""
     pressure: float = 0.0
     """Time in which some task of the machine waited for memory."""
     sampled: float = 0.0
-    """Time over which the last four were taken."""
+    """Time over which the last seven were taken."""
 
 
 class Meter:
@@ -77,7 +93,7 @@ class Meter:
         self._left = now
         # The first next() starts the engine and does not count.
         if not left:
-            self._spent, self._sampled, self._sample = spent, now, _sample()
+            self._spent, self._sampled, self._sample = spent, now, _Sample()
             return
         into.work += self._entered - left
         into.wait += now - self._entered
@@ -89,22 +105,39 @@ class Meter:
                 into.stages[name] += wall
                 into.cpu[name] += cpu
         if now - self._sampled > _SAMPLE:
-            sample = _sample()
-            delayed, queued, faults, pressure = (b - a for a, b in zip(self._sample, sample, strict=True))
-            into.delayed += max(delayed, 0.0)  # threads may have ended
-            into.queued += max(queued, 0.0)
-            into.faults += faults
-            into.pressure += pressure
+            sample = _Sample()
+            sample.add_to(into, self._sample)
             into.sampled += now - self._sampled
             self._sampled, self._sample = now, sample
 
 
-def _sample() -> tuple[float, float, float, float]:
-    """Return the seconds that this thread and others waited for a processor, the number of major page faults, and the
-    seconds of memory pressure."""
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    faults += resource.getrusage(resource.RUSAGE_CHILDREN).ru_majflt
-    return *stages.queued(), faults, _pressure()
+class _Sample:
+    """What Linux has counted so far."""
+
+    def __init__(self) -> None:
+        # The private set, because active_children() would collect workers that torch is about to ask for.
+        workers = [child.pid for child in tuple(multiprocessing.process._children)]  # type: ignore[attr-defined]
+        self._threads = processor_times(workers)
+        faults = (resource.getrusage(who).ru_majflt for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        self._numbers = processors_busy(), bytes_from_disk(workers), sum(faults), _pressure()
+
+    def add_to(self, into: Measured, before: _Sample) -> None:
+        """Add the difference to an earlier sample."""
+        consumer = threading.get_native_id()
+        for thread, (ran, queued) in self._threads.items():
+            ran_before, queued_before = before._threads.get(thread, (0.0, 0.0))
+            into.ran += max(ran - ran_before, 0.0)  # the number of a thread may be used again
+            waited = max(queued - queued_before, 0.0)
+            into.stages[PROCESSOR] += waited
+            if thread == consumer:
+                into.delayed += waited
+            else:
+                into.queued += waited
+        busy, read, faults, pressure = (b - a for a, b in zip(before._numbers, self._numbers, strict=True))
+        into.busy_cores += busy
+        into.from_disk += max(read, 0.0)  # workers may have ended
+        into.faults += faults
+        into.pressure += pressure
 
 
 def _pressure() -> float:
@@ -133,7 +166,7 @@ class Work:
     """Pixels of an image file per pixel of the batch, on average."""
     dali: bool = False
     """Whether DALI decodes what it supports."""
-    cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    cores: int = field(default_factory=cores)
 
 
 @dataclass(frozen=True)
@@ -157,6 +190,7 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
         text = "data is there before the loop asks for it; gpupipe why measures the model without the loader"
         return Bottleneck("model", 1 - stall, f"the loop waits for {stall:.0%} of the time", text)
     shares = _shares(found, of)
+    unexplained = shares.pop("nothing", 0.0)
     stage = max(shares, key=lambda name: shares[name])
     if of.batch_size < _TINY and shares["hand-over"] > _PER_BATCH:
         stage = "hand-over"  # transforms, too, take longer by the image
@@ -164,18 +198,42 @@ def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
     if found.sampled and (per_second > _FAULTS or found.pressure > _PRESSURE * found.sampled):
         why = f"{per_second:,.0f} pages per second had to be read back from disk"
         return Bottleneck("memory", stall, why, _memory(of))
+    if shares[stage] < max(_CLEAR, unexplained):
+        return Bottleneck("nothing", stall, _nothing(stall, shares), _LOOK_AGAIN)
     why = f"the loop waits for {stall:.0%} of the time, {shares[stage]:.0%} of it for this"
     return Bottleneck(stage, stall * shares[stage], why, _ADVICE[stage](found, of))
+
+
+_LOOK_AGAIN = (
+    "measure for longer, and while nothing else runs; if cores are idle, raise num_workers, then prefetch_factor"
+)
+
+
+def _nothing(stall: float, shares: dict[StageName, float]) -> str:
+    largest = sorted(shares, key=lambda name: -shares[name])[:3]
+    named = ", ".join(f"{name} {shares[name]:.0%}" for name in largest if shares[name] > 0)
+    return f"the loop waits for {stall:.0%} of the time, and nothing stands out" + (f": {named}" if named else "")
+
+
+def _taken_by_others(found: Measured, of: Work) -> float:
+    """Return the share of the time queued for a processor that other programs cause.
+
+    Threads that are more than the cores wait for each other, and are no reason to look elsewhere.
+    """
+    queued = found.queued + found.delayed
+    missed = min(queued, of.cores * found.sampled - found.ran, found.busy_cores - found.ran)
+    return max(missed, 0.0) / queued if queued > 0 else 0.0
 
 
 def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     """Return the share of each stage in the waiting."""
     s, c, n, wait = found.stages, found.cpu, max(of.workers, 1), found.wait
-    sampled, own = found.sampled or 1.0, found.own / wait
-    # A consumer that waits for a processor has something to do. More than it does is the latency of its wake-ups.
-    own = min(own + min(found.delayed / sampled, own), 1.0)
+    sampled, own, others = found.sampled or 1.0, found.own / wait, _taken_by_others(found, of)
     if of.plain:
-        return {"hand-over": own, "user code": 1 - own} if of.workers else {"user code": 1.0, "hand-over": 0.0}
+        return _plain_shares(found, of, others)
+    # A consumer that waits for a processor has something to do. More than it does is the latency of its wake-ups.
+    delayed = min(found.delayed / sampled, own)
+    own, kept_off = min(own + delayed * (1 - others), 1.0), delayed * others
     # Whatever else the process computes while the loop waits, DALI's threads do.
     seen = sum(c[name] for name in ("decoding", "transforms", "user code", "storage"))
     graph = min(s["graph"], wait)
@@ -185,28 +243,50 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     # Seconds in which DALI's threads did not compute: they waited, for files or for the lock.
     idle = max(0.0, 1 - cores / min(max(n, 1), of.cores)) * graph * n
     # Threads that neither compute nor wait for a processor wait for files where they read them, else for Python's lock.
-    reading, late = (max(s[name] - c[name], 0.0) for name in ("decoding", "transforms"))
+    names = ("decoding", "transforms", "storage", "user code")
+    lost = [max(s[name] - c[name], 0.0) for name in names] + [idle]
     # Samples cover a part of the time, and this is scaled to all of it.
-    queued = found.queued / sampled * (wait + found.work)
+    queued = min(found.queued / sampled * (wait + found.work), sum(lost))
     # Share of the waiting that a lack of processors does not explain.
-    kept = max(1 - queued / max(reading + late, 1e-9), 0.0)
-    waiting, late = reading * kept, late * kept
+    kept = 1 - queued / max(sum(lost), 1e-9)
+    reading, late, stored, user, idle = (seconds * kept for seconds in lost)
+    waiting = reading + idle
     least_seen = max(s["transforms"], _SEEN * (s["transforms"] + s["decoding"] + graph), 1e-9)
     # Transforms read no files, so they wait for the lock, as do other threads for the same share of their time.
     contended = late / least_seen
+    # Without a byte from a disk, what waits inside of a decoder does not wait for storage.
+    stage: StageName = "storage" if of.remote or _read_from_disk(found) else "nothing"
     seconds: dict[StageName, float] = {
-        "storage": s["storage"] + (waiting + idle) * (1 - contended),
+        "storage": c["storage"] + stored,
         "decoding": c["decoding"] + computed,
         "transforms": c["transforms"],
-        "user code": s["user code"],
-        "lock": late + (waiting + idle) * contended,
+        "user code": c["user code"] + user,
+        "lock": late + waiting * contended,
+        "processor": queued * others,
     }
+    seconds[stage] = seconds.get(stage, 0.0) + waiting * (1 - contended)
     every = sum(seconds.values())
     if every <= 0:
         return {"hand-over": 1.0}
     # The hand-over has its own share, and the other stages divide what remains.
-    rest = {name: (1 - own) * value / every for name, value in seconds.items()}
-    return {**rest, "hand-over": own}
+    left = max(1 - own - kept_off, 0.0)
+    rest = {name: left * value / every for name, value in seconds.items()}
+    return {**rest, "processor": rest["processor"] + kept_off, "hand-over": own}
+
+
+def _plain_shares(found: Measured, of: Work, others: float) -> dict[StageName, float]:
+    """Return the shares where torch's own loader does the work, which only knows the time of the consumer."""
+    sampled, own = found.sampled or 1.0, found.own / found.wait
+    delayed = min(found.delayed / sampled, 1.0)
+    if not of.workers:
+        return {"user code": 1 - delayed * others, "processor": delayed * others, "hand-over": 0.0}
+    own = min(own + min(delayed, own) * (1 - others), 1.0)
+    kept_off = (1 - own) * min(found.queued * others / sampled / of.workers, 1.0)
+    return {"hand-over": own, "user code": 1 - own - kept_off, "processor": kept_off}
+
+
+def _read_from_disk(found: Measured) -> bool:
+    return found.from_disk > _FROM_DISK * found.sampled or not counts_reads()
 
 
 def _more_workers(of: Work) -> str | None:
@@ -260,6 +340,13 @@ def _lock(found: Measured, of: Work) -> str:
     return "threads wait for Python's lock: move Python code of the training loop to another process"
 
 
+def _processor(found: Measured, of: Work) -> str:
+    return (
+        f"other programs use the {of.cores} cores that this process may use: stop them, or reserve cores; more workers "
+        "make it no faster"
+    )
+
+
 def _memory(of: Work) -> str:
     return "lower batch_size, num_workers or cache_bytes, or give the process more memory"
 
@@ -271,4 +358,5 @@ _ADVICE: dict[StageName, Callable[[Measured, Work], str]] = {
     "user code": _user_code,
     "hand-over": _hand_over,
     "lock": _lock,
+    "processor": _processor,
 }

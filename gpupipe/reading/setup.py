@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import ImageFile
 
 from ..datasets.dataset import Dataset
+from ..system import cores
 from ..transforms.compose import Compose
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ class Setup:
     def threads(self) -> int:
         """Number of threads of this process that work. ``num_workers=0`` asks for no processes, which threads are
         not."""
-        return self.num_workers or min(len(os.sched_getaffinity(0)), 8)
+        return self.num_workers or min(cores(), 8)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support import spawned
 from torch.utils.data import Dataset
 
-from gpupipe import DataLoader, datasets, stages as accounts, transforms as T
+from gpupipe import DataLoader, datasets, stages as accounts, system, transforms as T
+from gpupipe.loader import bottleneck as rules
 from gpupipe.loader.bottleneck import Measured, Work, bottleneck
 from gpupipe.stages import DECODING, NAMES, TRANSFORMS, USER_CODE, add, spent
 
@@ -27,9 +32,20 @@ def named(measured: Measured, work: float = 0.0, of: Work = WORK) -> tuple[str, 
     return found.stage, found.next_step
 
 
-def measured(own: float = 0.1, busy: float = 19.0, queued: float = 0.0, **seconds: tuple[float, float]) -> Measured:
-    """By stage (wall time, processor time)."""
-    found = Measured(own=own, busy=busy, queued=queued, sampled=10.0)
+def measured(
+    own: float = 0.1,
+    busy: float = 19.0,
+    queued: float = 0.0,
+    delayed: float = 0.0,
+    cores: tuple[float, float] = (19.0, 19.0),
+    disk: float = 0.0,
+    **seconds: tuple[float, float],
+) -> Measured:
+    """By stage (wall time, processor time). ``cores``: times of this program and of all programs. ``disk``: bytes."""
+    found = Measured(
+        own=own, busy=busy, queued=queued, delayed=delayed, sampled=10.0, ran=cores[0], busy_cores=cores[1],
+        from_disk=disk,
+    )  # fmt: skip
     for name, (wall, cpu) in seconds.items():
         found.stages[name.replace("_", " ")], found.cpu[name.replace("_", " ")] = wall, cpu
     return found
@@ -43,7 +59,22 @@ def measured(own: float = 0.1, busy: float = 19.0, queued: float = 0.0, **second
         (measured(graph=(9.8, 0.0)), 0.0, replace(WORK, shrink=9.0), "decoding", "--resize"),
         (measured(decoding=(18.0, 17.5)), 0.0, replace(WORK, shrink=9.0, dali=False), "decoding", "scaled=True"),
         (measured(graph=(9.8, 0.0)), 0.0, replace(WORK, workers=1, cores=4), "decoding", "num_workers=4"),
-        (measured(busy=1.0, graph=(9.8, 0.0)), 0.0, WORK, "storage", "pack"),
+        (measured(busy=1.0, graph=(9.8, 0.0), disk=1e9), 0.0, WORK, "storage", "pack"),
+        (measured(busy=1.0, graph=(9.8, 0.0)), 0.0, replace(WORK, remote=True), "storage", "local disk"),
+        # Files in the page cache, and other programs on the cores.
+        (measured(busy=3.0, graph=(9.8, 0.0), queued=16.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "2 cores"),
+        (measured(decoding=(18.0, 3.0), queued=15.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "other programs"),
+        (measured(transforms=(18.0, 3.0), queued=15.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "other programs"),
+        (measured(storage=(18.0, 3.0), queued=15.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "other programs"),
+        (measured(own=3.0, delayed=9.0, cores=(4.0, 20.0)), 0.0, replace(WORK, workers=0, plain=True), "processor", ""),
+        (measured(own=0.5, queued=16.0, cores=(4.0, 20.0)), 0.0, replace(WORK, plain=True), "processor", "reserve"),
+        # More threads than cores wait for each other.
+        (measured(decoding=(70.0, 19.0), queued=51.0), 0.0, replace(WORK, workers=8), "decoding", "JPEG"),
+        # Nobody else uses the cores: bursts of threads wait for each other.
+        (measured(decoding=(30.0, 9.0), queued=21.0, cores=(9.0, 9.5)), 0.0, WORK, "decoding", "cache"),
+        # Nothing tells what the threads waited for.
+        (measured(busy=1.0, graph=(9.8, 0.0)), 0.0, WORK, "nothing", "num_workers"),
+        (measured(decoding=(9.0, 7.0), transforms=(8.0, 6.0), user_code=(7.0, 6.5)), 0.0, WORK, "nothing", "longer"),
         (measured(busy=1.0, storage=(9.0, 0.2)), 0.0, replace(WORK, remote=True), "storage", "local disk"),
         (measured(decoding=(18.0, 17.5)), 0.0, WORK, "decoding", "JPEG"),
         (measured(transforms=(18.0, 17.5)), 0.0, WORK, "transforms", "augment"),
@@ -61,10 +92,75 @@ def measured(own: float = 0.1, busy: float = 19.0, queued: float = 0.0, **second
         (replace(measured(), pressure=5.0), 0.0, WORK, "memory", "lower batch_size"),
     ],
 )
-def test_the_bottleneck_follows_from_the_times(found: Measured, work: float, of: Work, stage: str, word: str) -> None:
+def test_the_bottleneck_follows_from_the_times(
+    found: Measured, work: float, of: Work, stage: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "counts_reads", lambda: True)
     assert bottleneck(Measured(), of) is None
     got, step = named(found, work, of)
     assert got == stage and word in step
+
+
+def test_unknown_file_systems_may_be_the_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "counts_reads", lambda: False)
+    assert named(measured(busy=1.0, graph=(9.8, 0.0)))[0] == "storage"
+
+
+MOUNTS = {
+    "36 35 98:0 / / rw shared:1 - ext4 /dev/root rw": True,
+    "36 35 98:0 / /data rw - fuse.gcsfuse bucket rw": False,
+    "36 35 0:9 / /mnt rw master:1 - virtiofs host rw": False,
+    "36 35 0:9 / /var/lib/lxcfs rw - fuse.lxcfs lxcfs rw": True,
+}
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_file_systems_that_count_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str) -> None:
+    monkeypatch.setattr(system, "_PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(mount + "\n")
+    assert system.counts_reads() is MOUNTS[mount]
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000"}, 3),
+        ("0::/a\n", {"a/cpu.max": "20000 100000"}, 1),
+        ("0::/hidden\n", {"cpu.max": "400000 100000"}, 4),
+        (
+            "3:cpuset:/\n2:cpu,cpuacct:/x\n",
+            {"cpu/x/cpu.cfs_quota_us": "200000", "cpu/x/cpu.cfs_period_us": "100000"},
+            2,
+        ),
+        ("3:cpu:/x\n", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "100000"}, 64),
+        ("", {}, 64),
+    ],
+)
+def test_cores_are_limited_by_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(system, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(system, "_CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64))
+    for name, text in {"proc/self/cgroup": groups, **{f"groups/{name}": text for name, text in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert system.cores() == cores
+
+
+def test_linux_tells_who_waits_for_a_processor() -> None:
+    """Threads, and worker processes beside this one."""
+    before = system.processor_times()
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end:
+        pass
+    me = threading.get_native_id()
+    assert system.processor_times()[me][0] - before[me][0] > 0.04
+    with spawned([sys.executable, "-c", "input()"]) as process:
+        assert process.pid in system.processor_times([process.pid])
+        assert system.bytes_from_disk([process.pid]) >= system.bytes_from_disk() >= 0
+    assert system.processors_busy() > 0
 
 
 def test_stages_exclude_those_within_and_count_threads_and_processes() -> None:
@@ -119,7 +215,7 @@ def test_statistics_name_user_code_and_the_model() -> None:
             time.sleep(0.1)
         stats = loader.stats()
     assert stats["bottleneck"]["stage"] == "model" and stats["bottleneck"]["share"] > 0.5
-    assert list(stats["stages"]) == NAMES and stats["stages"]["storage"] == 0
+    assert list(stats["stages"]) == [*NAMES, "processor"] and stats["stages"]["storage"] == 0
     json.dumps(stats)
 
 
