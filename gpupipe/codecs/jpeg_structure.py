@@ -33,6 +33,8 @@ _PLAIN = frozenset({*range(0xE0, 0xF0), 0xFE})
 """APPn and COM."""
 _LUMA = frozenset({0x11, 0x12, 0x21, 0x22, 0x41})
 """Sampling factors of the first of three components if the others have 1x1: 4:4:4, 4:4:0, 4:2:2, 4:2:0, 4:1:1."""
+_ALONE = frozenset(bytes([across << 4 | down]) for across in range(1, 5) for down in range(1, 5))
+"""Sampling factors of a single component."""
 
 
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
@@ -155,7 +157,8 @@ class _Walk:
         count, components = body[5], body[6:]
         sampling = components[1::3]
         self._components = dict(zip(components[::3], components[2::3], strict=False))
-        usual = sampling == b"\x11" if count == 1 else count == 3 and sampling[:1] and sampling[0] in _LUMA
+        # A single component is not subsampled, whatever its factors are. Pillow writes 2x2.
+        usual = sampling in _ALONE if count == 1 else count == 3 and sampling[:1] and sampling[0] in _LUMA
         rest = sampling[1:] in (b"", b"\x11\x11")
         if (
             size != self._size

@@ -18,7 +18,7 @@ from ..engines.base import Engine, Run
 from ..engines.delivery import delivered
 from ..engines.mixing import mix
 from ..errors import BadSample, PipelineError, SampleError
-from ..planning.bad_samples import FROM_EPOCH, BadSamples
+from ..planning.bad_samples import FROM_EPOCH, PASSING, BadSamples
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
 from ..stages import USER_CODE
@@ -42,9 +42,9 @@ _GO_ON = (
     'on_error="skip" or on_error="replace" goes on without bad samples; for a folder, gpupipe index lists all of them'
 )
 
-_NOTHING_LEFT = (
-    "this epoch has no batch, because all of its samples are bad. Check that the storage of the files is available:"
-)
+_NOTHING_LEFT = "this epoch has no batch, because all of its samples are bad. "
+_CHECK_STORAGE = "Check that the storage of the files is available:"
+_CHECK_FILES = "The files can be read, and what is in them cannot be used:"
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,8 @@ class EpochIterator:
         missed = self._count(None, session)
         # No batch was delivered, although the epoch began with its first one.
         if missed and self._step < 0 and self._whole:
-            raise SampleError(missed, _NOTHING_LEFT)
+            of_storage = any(bad.kind in ("missing", *PASSING) for bad in missed)
+            raise SampleError(missed, _NOTHING_LEFT + (_CHECK_STORAGE if of_storage else _CHECK_FILES))
 
     def _next(self, session: Source) -> Batch | None:
         """Return the batch that is due, or ``None`` at the end. Batches that overtake a repaired one wait."""

@@ -357,7 +357,9 @@ class NativeSession(Session):
 
     def _state(self, next_epoch: bool = False) -> State:
         dataset, pipeline = self.resolved.setup.dataset, self.resolved.setup.pipeline
-        return self.position.state(next_epoch, dataset=dataset.fingerprint, pipeline=pipeline.fingerprint)
+        return self.position.state(
+            next_epoch, dataset=dataset.fingerprint, pipeline=pipeline.fingerprint, transforms=repr(pipeline)
+        )
 
     def load(self, state: dict[str, Any]) -> None:
         found, now = State.from_dict(state), self._state()

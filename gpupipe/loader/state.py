@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ _LEAST = {"global_batch": 1, "world_size": 1, "sampler_epoch": -1}
 _BITS = {"seed": 1024}
 """Bits of fields that may be large: every seed that DataLoader accepts."""
 _SAVED = "load what state_dict() returned"
+_OPTIONAL = {"sampler", "transforms"}
+_SHOWN = 1024
+"""Bytes of a pipeline that a state keeps, to say what differs."""
 
 
 def short_repr(value: Any) -> str:
@@ -63,12 +67,12 @@ class State:
     """Epoch that was set on the script's own sampler; -1 if it has none."""
     sampler: Mapping[str, Any] = field(default_factory=dict)
     """What the script changed about the order, such as weights; only for orders that can change."""
+    transforms: str = ""
+    """The pipeline as it prints, to say what differs; cut to 1 kB."""
 
     def to_dict(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not self.sampler:
-            del values["sampler"]
-        return values
+        return {name: value for name, value in values.items() if value or name not in _OPTIONAL}
 
     @classmethod
     def from_dict(cls, values: Any) -> State:
@@ -84,9 +88,9 @@ class State:
             raise StateError(
                 f"this state has version {short_repr(version)}; this gpupipe reads version {VERSION}; {_SAVED}"
             )
-        names = {f.name for f in fields(cls)} - {"sampler"}
-        if set(values) - {"sampler"} != names:
-            missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names)
+        names = {f.name for f in fields(cls)} - _OPTIONAL
+        if set(values) - _OPTIONAL != names:
+            missing, extra = sorted(names - set(values)), sorted(str(k) for k in set(values) - names - _OPTIONAL)
             raise StateError(f"this is not a loader's state: it lacks {missing} and has {extra} more; {_SAVED}")
         sampler = values.get("sampler", {})
         if not isinstance(sampler, Mapping):
@@ -94,7 +98,7 @@ class State:
         for f in fields(cls):
             if f.name == "sampler":
                 continue
-            value = values[f.name]
+            value = values.get(f.name, f.default)
             if f.type != "str":
                 checked_integer(f.name, value, _LEAST.get(f.name, 0), _BITS.get(f.name, 63))
             elif not isinstance(value, str):
@@ -114,11 +118,10 @@ class State:
         ):
             was, has = getattr(self, name), getattr(now, name)
             if was != has:
-                raise StateError(
-                    f"this state belongs to another {what}: saved {short_repr(was)}, this loader has "
-                    f"{short_repr(has)}; "
-                    f"{advice}"
-                )
+                was, has = short_repr(was), short_repr(has)
+                if name == "pipeline":
+                    was, has = _difference(self.transforms, now.transforms) or (was, has)
+                raise StateError(f"this state belongs to another {what}: saved {was}, this loader has {has}; {advice}")
         if self.sampler_epoch >= 0 > now.sampler_epoch:
             raise StateError(
                 f"this state has epoch {self.sampler_epoch} of a sampler with set_epoch(), which this loader's sampler "
@@ -141,6 +144,16 @@ class State:
             f"{self.delivered} samples with batches of another size, which changes the number of steps and everything "
             f"that depends on it; global_batch_size={self.global_batch} would keep it"
         )
+
+
+def _difference(was: str, has: str) -> tuple[str, str] | None:
+    """Return the first transforms in which two pipelines differ, or ``None`` if what is known of them is the same."""
+    pairs = zip_longest(was.splitlines(), has.splitlines(), fillvalue="")
+    differing = next(((a, b) for a, b in pairs if a != b), None)
+    if not was or differing is None:
+        return None
+    first, second = (line.strip().removesuffix(",").strip(")") and line.strip().removesuffix(",") for line in differing)
+    return first or "no more transforms", second or "no more transforms"
 
 
 @dataclass
@@ -297,7 +310,7 @@ class Position:
         if self.batching.sampler.settings is not None and state.sampler:
             self.batching.sampler.settings.load_state_dict(state.sampler)
 
-    def state(self, next_epoch: bool = False, *, dataset: str, pipeline: str) -> State:
+    def state(self, next_epoch: bool = False, *, dataset: str, pipeline: str, transforms: str = "") -> State:
         """Return the state to be saved, with the fingerprints of its dataset and pipeline.
 
         Args:
@@ -320,4 +333,5 @@ class Position:
             order=self.batching.sampler.name,
             sampler_epoch=-1 if epoch is None else epoch,
             sampler={} if settings is None else settings.state_dict(),
+            transforms=transforms.encode(errors="replace")[:_SHOWN].decode(errors="ignore"),
         )

@@ -34,7 +34,7 @@ FROM_EPOCH = 1024
 """Number of samples of the epoch that are tried for a batch afterwards. If all are bad, single files are not the
 problem."""
 
-_PASSING = ("temporary", "unreadable")
+PASSING = ("temporary", "unreadable")
 """Kinds of errors that say nothing about a file's bytes."""
 
 
@@ -80,13 +80,13 @@ class BadSamples:
 
     def begin(self) -> None:
         """Begin an epoch: samples whose error said nothing about their bytes are tried again."""
-        passing = {i for i, bad in self._met.items() if bad.kind in _PASSING}
+        passing = {i for i, bad in self._met.items() if bad.kind in PASSING}
         self._met = {i: bad for i, bad in self._met.items() if i not in passing}
         self._seen -= passing
 
     def unproven(self, samples: Iterable[BadSample]) -> list[int]:
         """Return samples whose bytes were rejected for the first time, possibly because a copy is damaged."""
-        fresh = {s.index for s in samples if s.kind not in _PASSING} - self._judged
+        fresh = {s.index for s in samples if s.kind not in PASSING} - self._judged
         self._judged |= fresh
         return sorted(fresh)
 

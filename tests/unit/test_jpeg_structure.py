@@ -125,6 +125,15 @@ def test_every_word_is_met() -> None:
     assert {word for word, _ in ODDITIES.values()} == set(ODD)
 
 
+@pytest.mark.parametrize("across", range(6))
+@pytest.mark.parametrize("down", range(6))
+def test_a_gray_file_may_name_any_sampling(across: int, down: int) -> None:
+    """Pillow writes 2x2, and one component is stored without subsampling whatever it says."""
+    content = byte(encode(picture().convert("L")), 0xC0, 7, across << 4 | down)
+    is_usual = 1 <= across <= 4 and 1 <= down <= 4
+    assert walk(content, HEIGHT, WIDTH).odd == ("" if is_usual else "frame")
+
+
 def test_another_size_than_pillow_read() -> None:
     assert walk(PLAIN, WIDTH, HEIGHT).odd == "frame"
 
