@@ -75,14 +75,30 @@ def _jpeg(image: Image.Image, read: ReadAt, size: int) -> str:
     opened: Any = image
     file = opened.fp
     start = file.tell()
-    file.seek(0)  # the recent bytes come from its buffer
-    head = file.read(start or _FAR)
-    scan, odd, progressive = walk(head, image.height, image.width)
-    while not scan and len(head) < min(size, _HEADERS):  # an MPO with much data before its pixels
-        head += file.read(_FAR)
-        scan, odd, progressive = walk(head, image.height, image.width)
+
+    def recent(n: int, at: int) -> bytes:
+        if at + n > start:
+            return read(n, at)
+        file.seek(at)
+        found: bytes = file.read(n)  # from its buffer
+        return found
+
+    return jpeg(recent, size, image.height, image.width, start or _FAR)
+
+
+def jpeg(read: ReadAt, size: int, height: int, width: int, likely: int) -> str:
+    """Check a JPEG file of a known size in pixels; see :func:`tail`.
+
+    Args:
+        likely: number of bytes that probably contain the head of the first scan.
+    """
+    head = read(likely, 0)
+    scan, odd, progressive = walk(head, height, width)
+    while not scan and len(head) < min(size, _HEADERS):  # much data before its pixels
+        head += read(_FAR, len(head))
+        scan, odd, progressive = walk(head, height, width)
     if progressive and not odd:
-        odd = walk(read(min(size, _SCANS), 0), image.height, image.width, whole=True).odd
+        odd = walk(read(min(size, _SCANS), 0), height, width, whole=True).odd
     # After the head of a scan, 0xFF is followed by 0 or a restart. So the end mark of a thumbnail comes before it.
     if scan and (read(2, size - 2) == b"\xff\xd9" or _ends(read, size, b"\xff\xd9", scan)):
         return odd

@@ -13,7 +13,7 @@ import math
 import os
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,9 @@ class DecodedCache:
     cache_bytes: int
 
     @classmethod
-    def of(cls, kind: CacheKind, cache_bytes: int | None, dataset: Dataset) -> DecodedCache:
-        """Return the cache for images of ``dataset``. Raises :class:`ConfigError`.
+    def of(cls, kind: CacheKind, cache_bytes: int | None, dataset: Dataset | None) -> DecodedCache:
+        """Return the cache for images of ``dataset``; ``None`` means files that a script opens. Raises
+        :class:`ConfigError`.
 
         ``cache_bytes=None`` means half of the free memory, for the images of all loaders, which share the folder.
         """
@@ -84,9 +85,11 @@ class DecodedCache:
         chosen.check(dataset)
         return chosen
 
-    def check_kind(self, dataset: Dataset) -> None:
+    def check_kind(self, dataset: Dataset | None) -> None:
         """Raise :class:`ConfigError` if ``dataset`` cannot be cached, or not in this way."""
-        if dataset.kind != "files" or dataset.sizes is None:
+        if dataset is None:
+            pass
+        elif dataset.kind != "files" or dataset.sizes is None:
             raise ConfigError(
                 f"cache={self.kind!r} needs images in files, which have an index, but {dataset!r} "
                 f"has {dataset.kind}; leave it out"
@@ -94,10 +97,10 @@ class DecodedCache:
         if self.kind == "ram":
             _check_own(self.folder)
 
-    def check(self, dataset: Dataset) -> None:
+    def check(self, dataset: Dataset | None) -> None:
         """Raise :class:`ConfigError` if the cache is too small or too large for images of ``dataset``."""
-        largest, total = decoded_bytes(dataset)
-        if self.cache_bytes < largest:
+        largest, total = (0, 0) if dataset is None else decoded_bytes(dataset)
+        if dataset is not None and self.cache_bytes < largest:
             raise ConfigError(
                 f"cache_bytes={self.cache_bytes} cannot hold the largest image, which has {largest} bytes when it is "
                 f"decoded; all {len(dataset):,} take {decimal(total)}"
@@ -159,13 +162,26 @@ class DecodedCache:
             changed_at = found.changed
         numbers = (place.offset, place.length, *known[:2], changed_at, *size, factor)
         packed = b"" if place.packed is None else repr(place.packed).encode()
-        # The path comes last, so no two names can be equal whatever characters it has.
-        return b"%b %b %d %d %d %d %d %d %d %d %b" % (
-            _decoding(dataset.limits),
-            packed,
-            *numbers,
-            place.path,
-        ), known.version
+        return _name(_decoding(dataset.limits) + b" " + packed, numbers, place.path), known.version
+
+
+class OpenFile(NamedTuple):
+    """A file that a script has opened."""
+
+    path: bytes
+    size: int
+    inode: int
+    changed: int
+    """When it was changed, in ns. Every write changes this."""
+
+    def name(self, size: tuple[int, int], factor: int = 1) -> Name:
+        """Return the name of its image, which has (height, width), decoded by DALI or Pillow at 1/``factor``."""
+        return _name(b"opened " + _decoding(Limits()), (*self[1:], *size, factor), self.path), self.changed
+
+
+def _name(decoding: bytes, numbers: tuple[int, ...], path: bytes) -> bytes:
+    # The path comes last, so no two names can be equal whatever characters it has.
+    return b"%b %b %b" % (decoding, b" ".join(b"%d" % number for number in numbers), path)
 
 
 @dataclass(frozen=True)

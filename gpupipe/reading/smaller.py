@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,11 +72,9 @@ class Smaller:
         assert self.dataset.codings is not None
         window, size = window_of(plan.ops), self.resized_to(plan)
         have = plan.sizes if window is None else np.stack([window.height, window.width], axis=1)
-        # have / size is how much the resize shrinks. The decoder may take all of it but MARGIN.
-        # The edge that shrinks less decides.
-        room = (have / size).min(axis=1) / MARGIN
-        room[~self.codes[self.dataset.codings[0][plan.indices]]] = 1
-        return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)
+        found = factors_of(have, size)
+        found[~self.codes[self.dataset.codings[0][plan.indices]]] = 1
+        return found
 
     def resized_to(self, plan: Plan) -> npt.NDArray[np.int32]:
         """Return i32[B, 2], height and width of the results of :meth:`resized`."""
@@ -89,13 +88,40 @@ class Smaller:
         assert wanted.plan.ops is not None
         resize = wanted.plan.ops[self.done - 1]
         assert isinstance(resize, Resize)
-        top, left, bottom, right = wanted.inside(part.top, part.left)
-        # A filter must not see pixels outside the window, except fractions at its rim.
-        first, start = math.floor(top), math.floor(left)
-        window = pil(part.picture).crop((start, first, math.ceil(right), math.ceil(bottom)))
-        size = int(resize.width[wanted.row]), int(resize.height[wanted.row])
-        box = left - start, top - first, right - start, bottom - first
-        return window.resize(size, Image.Resampling[resize.interpolation.upper()], box)
+        return resized(pil(part.picture), wanted.inside(part.top, part.left), resize, wanted.row)
+
+
+def factors_of(have: npt.NDArray[Any], size: npt.NDArray[Any]) -> U8:
+    """Return u8[B], the reduction by which images may be decoded: 1, 2, 4 or 8.
+
+    Args:
+        have: [B, 2], height and width of windows.
+        size: [B, 2], what they are resized to.
+    """
+    # have / size is how much the resize shrinks. The decoder may take all of it but MARGIN.
+    # The edge that shrinks less decides.
+    room = (have / size).min(axis=1) / MARGIN
+    return np.select([room >= factor for factor in FACTORS], FACTORS, 1).astype(np.uint8)
+
+
+def resized(picture: Image.Image, box: tuple[float, float, float, float], resize: Resize, row: int) -> Image.Image:
+    """Return a window of a reduced image after a resize. ``box``: top, left, bottom and right, in its pixels."""
+    top, left, bottom, right = box
+    # A filter must not see pixels outside the window, except fractions at its rim.
+    first, start = math.floor(top), math.floor(left)
+    window = picture.crop((start, first, math.ceil(right), math.ceil(bottom)))
+    size = int(resize.width[row]), int(resize.height[row])
+    within = left - start, top - first, right - start, bottom - first
+    return window.resize(size, Image.Resampling[resize.interpolation.upper()], within)
+
+
+def can_be_reduced(resize: Any) -> bool:
+    """Return whether a resize can continue from a smaller image."""
+    return (
+        isinstance(resize, Resize)
+        and resize.interpolation in PROMISE
+        and (bool(resize.antialias) or resize.kind == "pil")
+    )
 
 
 def remark(dataset: Dataset, pipeline: Compose, batches: Iterable[Shaped] | None = None) -> str:
@@ -131,7 +157,7 @@ def why_not(dataset: Dataset, pipeline: Compose) -> str:
     resize = ops[done] if len(ops) > done else None
     if not isinstance(resize, Resize):
         return "the transforms do not begin with a resize, or a crop that is resized"
-    if resize.interpolation not in PROMISE or not (resize.antialias or resize.kind == "pil"):
+    if not can_be_reduced(resize):
         return f"only resizes that are {' or '.join(PROMISE)}, with antialias, can continue from a smaller image"
     if dataset.codings is None or not _codes(dataset).any():
         return "no file is a plain JPEG"

@@ -1,0 +1,304 @@
+"""Functions of torch that are written down when they are called on tensors that wait.
+
+A function of an image [C, H, W] that an op stands for becomes an op. Others that take little time wait for the tensors
+that they are called on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..transforms import ops
+from . import rows
+from .steps import CallStep, Move, PixelStep
+from .tensors import KNOWN, WaitingTensor, shared, waiting_in
+
+_SMALL = 64
+"""Largest number of values of a tensor that travels with a call."""
+_MEANT = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format)
+
+
+def _known(value: Any) -> bool:
+    """Return whether an argument can be kept with a call: it is a constant, or a tensor that waits."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_known, value))
+    return value is Ellipsis or isinstance(value, (*_MEANT, slice, WaitingTensor))
+
+
+def _as_steps(value: Any) -> Any:
+    """Return arguments with the steps of tensors that wait, and copies of true tensors, which a script may change."""
+    if isinstance(value, WaitingTensor):
+        return value.step
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, (tuple, list)):
+        return [_as_steps(part) for part in value] if type(value) is list else tuple(map(_as_steps, value))
+    return value
+
+
+def _as_meta(value: Any) -> Any:
+    """Return arguments with tensors without values."""
+    if isinstance(value, Tensor):
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+    if isinstance(value, (tuple, list)):
+        return [_as_meta(part) for part in value] if type(value) is list else tuple(map(_as_meta, value))
+    return value
+
+
+def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the result of a call, which waits."""
+    first = next(waiting_in((args, kwargs)))
+    if "value" in vars(first) or kwargs.get("out") is not None:
+        return NotImplemented
+    metas = _as_meta(args)
+    try:
+        with torch.no_grad():
+            meta = function(*metas, **{name: _as_meta(value) for name, value in kwargs.items()})
+    except Exception:  # raised again with true tensors
+        return NotImplemented
+    if not isinstance(meta, Tensor):
+        return NotImplemented
+    if meta is metas[0] and not _asks_for_layout(function, kwargs):
+        return args[0]
+    kept = {name: _as_steps(value) for name, value in kwargs.items()}
+    step = CallStep(function, _as_steps(args), kept, tuple(meta.shape), meta.dtype)
+    return WaitingTensor(step)
+
+
+def _asks_for_layout(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a function may copy depending on the order of values in memory, which nothing here knows."""
+    return function is Tensor.contiguous or "memory_format" in kwargs
+
+
+def _new(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function whose result has memory of its own, with constants"""
+    return _later(function, *args, **kwargs) if _known(args) and _known(tuple(kwargs.values())) else NotImplemented
+
+
+def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function whose result may share memory with its first argument"""
+    if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
+        return NotImplemented
+    made = _new(function, tensor, *args, **kwargs)
+    return (
+        made
+        if made is NotImplemented or made is tensor
+        else shared(tensor, made, lambda x: function(x, *args, **kwargs))
+    )
+
+
+def _joined(function: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """``stack`` and ``cat``, also of tensors that wait and others"""
+    if kwargs.get("out") is not None or not isinstance(tensors, (list, tuple)):
+        return NotImplemented
+    steps = [tensor.step for tensor in tensors if isinstance(tensor, WaitingTensor) and "value" not in vars(tensor)]
+    forms = {(step.shape, step.dtype) for step in steps}
+    if function is torch.stack and len(steps) == len(tensors) and len(forms) == 1 and args in ((), (0,)) and not kwargs:
+        ((shape, dtype),) = forms
+        return WaitingTensor(CallStep(function, (steps,), {}, (len(steps), *shape), dtype))
+    if not all(isinstance(tensor, Tensor) and tensor.device.type == "cpu" for tensor in tensors):
+        return NotImplemented
+    return _later(function, tensors, *args, **kwargs)
+
+
+def _pixels(tensor: Any) -> PixelStep | None:
+    step = tensor.step if isinstance(tensor, WaitingTensor) else None
+    return step if isinstance(step, PixelStep) else None
+
+
+def _op(tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: tuple[Move, ...]) -> WaitingTensor:
+    step = tensor.step
+    assert isinstance(step, PixelStep)
+    size = moves[-1].size if moves else step.size
+    return type(tensor)(PixelStep(step, redo, moves, (step.shape[0], *size), step.dtype))
+
+
+# ---- changes in place
+
+
+def _with_item(x: Tensor, index: Any, value: Any) -> Tensor:
+    x = x.clone()
+    x[index] = value
+    return x
+
+
+def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:
+    """``tensor[index] = value``"""
+    if not isinstance(tensor, WaitingTensor) or tensor.family is not None or "value" in vars(tensor):
+        return NotImplemented
+    if not _known(index) or list(waiting_in(index)) or not isinstance(value, (int, float, Tensor)):
+        return NotImplemented
+    step, window = _pixels(tensor), None
+    parts = index if isinstance(index, tuple) else (index,)
+    if (
+        step is not None
+        and step.dtype.is_floating_point
+        and all(part is Ellipsis or isinstance(part, slice) for part in parts)
+    ):
+        window = _window(step.shape, parts)
+    moves = None if window is None or min(window[2:]) < 1 else rows.erase(step.size, *window, value)  # type: ignore[union-attr]
+    if moves is not None and not isinstance(value, WaitingTensor):
+        kept = value.clone() if isinstance(value, Tensor) else value
+        tensor.step = _op(tensor, lambda x: _with_item(x, index, kept), moves).step
+        return None
+    made = _later(_with_item, tensor, index, value)
+    if made is NotImplemented:
+        return NotImplemented
+    tensor.step = made.step
+    return None
+
+
+def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that changes a tensor, which shares no memory, in place"""
+    if not isinstance(tensor, WaitingTensor) or tensor.family is not None or "value" in vars(tensor):
+        return NotImplemented
+    made = _new(_OUT_OF_PLACE[function], tensor, *args, **kwargs)
+    if made is NotImplemented or (made.shape, made.dtype) != (tensor.shape, tensor.dtype):
+        return NotImplemented
+    tensor.step = made.step
+    return tensor
+
+
+_OUT_OF_PLACE: dict[Any, Callable[..., Any]] = {}
+
+
+# ---- parts of a batch
+
+
+def _iterated(function: Callable[..., Any], tensor: Any) -> Any:
+    """``iter(tensor)``, which gives views"""
+    return iter([tensor[number] for number in range(len(tensor))]) if tensor.dim() else NotImplemented
+
+
+# ---- windows and flips
+
+
+def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
+    """``tensor[index]``: a window of an image is a crop"""
+    step, window = _pixels(tensor), None
+    parts = index if isinstance(index, tuple) else (index,)
+    if step is not None and len(parts) <= 3 and all(part is Ellipsis or isinstance(part, slice) for part in parts):
+        window = _window(step.shape, parts)
+    if window is None:
+        made = _view(function, tensor, index)
+        stacked = isinstance(index, int) and isinstance(tensor.step, CallStep) and tensor.step.function is torch.stack
+        if stacked and made is not NotImplemented and len(tensor.step.args) == 1 and not tensor.step.kwargs:
+            made.step = tensor.step.args[0][index]  # what was stacked, as long as nothing writes to it
+        return made
+    moves = rows.cropped(step.size, *window)  # type: ignore[union-attr]
+    if moves is None:
+        return _view(function, tensor, index)
+
+    def view(x: Tensor) -> Tensor:
+        return function(x, index)  # type: ignore[no-any-return]
+
+    return shared(tensor, _op(tensor, view, moves), view)
+
+
+def _window(shape: tuple[int, ...], parts: tuple[Any, ...]) -> tuple[int, int, int, int] | None:
+    """Return top, left, height and width of slices of [C, H, W] that take all channels."""
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        parts = (*parts[:at], *[slice(None)] * (4 - len(parts)), *parts[at + 1 :])
+    parts = (*parts, *[slice(None)] * (3 - len(parts)))
+    if len(parts) != 3 or any(not isinstance(part, slice) or part.step not in (None, 1) for part in parts):
+        return None
+    (first, last, _), (top, bottom, _), (left, right, _) = (p.indices(n) for p, n in zip(parts, shape, strict=True))
+    return (top, left, bottom - top, right - left) if (first, last) == (0, shape[0]) else None
+
+
+def _flip(function: Callable[..., Any], tensor: Any, *dims: Any, **kwargs: Any) -> Any:
+    step, given = _pixels(tensor), dims[0] if dims and isinstance(dims[0], (list, tuple)) else dims
+    axes = {1: "vertical", -2: "vertical", 2: "horizontal", -1: "horizontal"}
+    if step is None or kwargs or len(given) != 1 or given[0] not in axes:
+        return _new(function, tensor, *dims, **kwargs)
+    return _op(tensor, lambda x: function(x, *dims), rows.flipped(step.size, axes[given[0]]))
+
+
+# ---- arithmetic
+
+
+def _affine(name: str, value: Any, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return (mean, std) with which ``(x - mean) / std`` is the arithmetic with a number or a value per channel."""
+    if isinstance(value, Tensor):
+        whole = value.dim() <= 3 and tuple(value.shape[-2:]) in ((1, 1), (1,), ()) and value.numel() in (1, channels)
+        if type(value) is not Tensor or not whole or (value.numel() > 1 and tuple(value.shape) != (channels, 1, 1)):
+            return None
+        numbers = tuple(map(float, value.flatten().tolist()))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        numbers = (float(value),)
+    else:
+        return None
+    if name in ("mul", "div") and 0.0 in numbers:
+        return None
+    zero, one = (0.0,), (1.0,)
+    return {
+        "add": (tuple(-number for number in numbers), one),
+        "sub": (numbers, one),
+        "mul": (zero, tuple(1 / number for number in numbers)),
+        "div": (zero, numbers),
+    }[name]
+
+
+def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
+    """``add``, ``sub``, ``mul`` and ``div`` of an image of floats"""
+
+    def call(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        step = _pixels(tensor)
+        if step is None or not step.dtype.is_floating_point or len(args) != 1 or kwargs:
+            waits = isinstance(tensor, WaitingTensor) and tensor.dtype.is_floating_point
+            return (_in_place if inplace else _new)(function, tensor, *args, **kwargs) if waits else NotImplemented
+        found = _affine(name, args[0], step.shape[0])
+        if found is None or (inplace and tensor.family is not None):
+            return NotImplemented
+        move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
+        value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
+        made = _op(tensor, lambda x: function(x, value), (move,))
+        if not inplace:
+            return made
+        tensor.step = made.step
+        return tensor
+
+    return call
+
+
+# ---- what keeps a tensor as it is
+
+
+def _requires_grad(function: Callable[..., Any], tensor: Any, requires_grad: bool = True) -> Any:
+    return NotImplemented if requires_grad else tensor
+
+
+def _like(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """``zeros_like`` and others, which need no values"""
+    if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
+        return NotImplemented
+    return function(torch.empty(tensor.shape, dtype=tensor.dtype), *args, **kwargs)
+
+
+def _register(call: Callable[..., Any], *names: str) -> None:
+    """Register functions by name, as methods of tensors and as functions of torch."""
+    for of in (Tensor, torch):
+        KNOWN.update({getattr(of, name): call for name in names if hasattr(of, name)})
+
+
+_register(_joined, "stack", "cat", "concat")
+_register(_view, "unsqueeze", "squeeze", "permute", "transpose", "view", "reshape", "flatten", "expand", "detach")
+_register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu", "movedim", "swapaxes", "unflatten")
+_register(_view, "unfold")
+_register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
+_register(_flip, "flip")
+_register(_requires_grad, "requires_grad_")
+_register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones")
+_register(_like, "new_full", "new_empty", "new_tensor")
+KNOWN[Tensor.__getitem__] = _item
+for _name in ("add", "sub", "mul", "div"):
+    _register(_arithmetic(_name), _name)
+    KNOWN[getattr(Tensor, f"{_name}_")] = _arithmetic(_name, inplace=True)
+    _OUT_OF_PLACE[getattr(Tensor, f"{_name}_")] = getattr(Tensor, _name)
+KNOWN[Tensor.__setitem__] = _set_item
+KNOWN[Tensor.__iter__] = _iterated

@@ -1,0 +1,342 @@
+"""Which functions of Pillow, torchvision and torch are caught, and by which row of the table engines do the same."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+from torch.utils.data._utils import collate as torch_collate
+
+from ..transforms import ops
+from . import (
+    calls as calls,
+    images,
+    looks,
+    rows,
+)
+from .images import opened, record, step_of, waiting
+from .rows import Moves
+from .steps import ImageStep, Move, PixelStep
+from .switch import catch, uncaught
+from .tensors import WAITING_CLASSES, WaitingTensor, make
+
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32}
+
+# ---- functions of PIL images that return PIL images
+
+Row = Callable[..., Moves | None]
+
+
+def _by_position(function: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...] | None]:
+    """Return a function that puts the arguments of a call of ``function``, without its first one, in order; it returns
+    ``None`` for others than it takes."""
+    _, *parameters = inspect.signature(uncaught(function)).parameters.values()
+    names = [parameter.name for parameter in parameters]
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+
+    def ordered(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        if not kwargs:
+            return args
+        rest = names[len(args) :]
+        if not kwargs.keys() <= set(rest):
+            return None
+        last = max(rest.index(name) for name in kwargs)
+        return *args, *(kwargs.get(name, defaults[name]) for name in rest[: last + 1])
+
+    return ordered
+
+
+def _has_color(arguments: tuple[Any, ...]) -> bool:
+    """Return whether a color is among the arguments. Functions refuse it for gray images."""
+    return any(isinstance(value, (tuple, list)) and len(value) == 3 for value in arguments)
+
+
+def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool = True) -> None:
+    """Catch a function whose first argument is an image."""
+    ordered = _by_position(function)
+
+    def instead(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
+        step = step_of(image)
+        given = None if step is None else ordered(args, kwargs)
+        moves = None if step is None or given is None else row(step.size, *given)
+        if moves is None or step is None or (step.mode == "L" and _has_color(given or ())):
+            return really(image, *args, **kwargs)
+        return record(image, lambda im: really(im, *args, **kwargs), moves, mode=mode, keeps_info=keeps_info)
+
+    catch(function, instead)
+
+
+_KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness
+
+
+def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
+    """``ImageEnhance._Enhance.enhance``"""
+    name, step = type(enhancer).__name__, step_of(enhancer.image)
+    known = step is not None and type(enhancer) is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
+    moves = rows.adjusted(step.size, name, factor) if known and step is not None else None
+    if moves is None:
+        return really(enhancer, factor)
+    kind = type(enhancer)
+    return record(enhancer.image, lambda im: really(kind(im), factor), moves, keeps_info=kind in _KEEP_INFO)
+
+
+def _enhancer(really: Callable[..., None], enhancer: Any, image: Any) -> None:
+    """``__init__`` of the classes of ``ImageEnhance``, which compute the reduced image at once."""
+    step, kind = step_of(image), type(enhancer)
+    if step is None or kind is ImageEnhance.Color:  # which only converts
+        return really(enhancer, image)
+
+    def reduced(im: Image.Image) -> Image.Image:
+        other: Any = object.__new__(kind)
+        really(other, im)
+        return other.degenerate  # type: ignore[no-any-return]
+
+    enhancer.image = image
+    like = image if kind in _KEEP_INFO else None
+    enhancer.degenerate = waiting(ImageStep(step, reduced, None, step.size, step.mode), like)
+    return None
+
+
+def _catch_pillow() -> None:
+    images.install()
+    for name in ("crop", "resize", "transpose", "transform", "filter"):
+        _image(getattr(Image.Image, name), getattr(rows, name))
+    _image(ImageOps.expand, rows.expand, keeps_info=False)
+    for name in ("posterize", "solarize", "invert", "autocontrast", "equalize"):
+        _image(getattr(ImageOps, name), getattr(rows, name))
+    catch(ImageEnhance._Enhance.enhance, _enhance)
+    for name in rows.ADJUSTED:
+        catch(getattr(ImageEnhance, name).__init__, _enhancer)
+
+
+# ---- functions that make tensors of images, or change them
+
+
+def begun(step: Any, really: Callable[..., Any], moves: Moves, dtype: torch.dtype) -> WaitingTensor:
+    """Return the tensor of an image that waits. ``moves`` belong to ``really``, which makes it."""
+    channels = 3 if step.mode == "RGB" else 1
+    if channels == 1:
+        # Engines compute gray images in three equal channels.
+        moves = (Move(ops.Gray, (), (("channels", 1), ("always", True), ("kind", "pil")), step.size), *moves)
+    return WaitingTensor(PixelStep(step, really, moves, (channels, *step.size), dtype))
+
+
+def changed(
+    tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: Moves | None, dtype: torch.dtype | None = None
+) -> Any:
+    """Return the result of a function of a tensor [C, H, W] that waits; ``NotImplemented`` if engines cannot do it."""
+    step = tensor.step
+    if moves is None or not isinstance(step, PixelStep):
+        return NotImplemented
+    size = moves[-1].size if moves else step.size
+    return type(tensor)(PixelStep(step, redo, moves, (step.shape[0], *size), dtype or step.dtype))
+
+
+def _to_tensor(really: Callable[..., Any], picture: Any) -> Any:
+    step = step_of(picture)
+    if step is None or torch.get_default_dtype() is not torch.float32 or looks.asks_for_type():
+        return really(picture)
+    return begun(step, really, rows.to_dtype(step.size, torch.float32, scale=True, kind="pil"), torch.float32)
+
+
+def _pil_to_tensor(really: Callable[..., Any], picture: Any) -> Any:
+    step = step_of(picture)
+    if step is None or looks.asks_for_type():
+        return really(picture)
+    return begun(step, really, (), torch.uint8)
+
+
+def _to_pil_image(really: Callable[..., Any], picture: Any, mode: str | None = None) -> Any:
+    step = picture.step if isinstance(picture, WaitingTensor) else None
+    if (
+        not isinstance(step, PixelStep)
+        or step.dtype is not torch.uint8
+        or step.shape[0] != 3
+        or mode not in (None, "RGB")
+    ):
+        return really(picture, mode)
+    return waiting(ImageStep(step, lambda x: really(x, mode), (), step.size, "RGB"))
+
+
+def _decode_image(really: Callable[..., Any], source: Any, mode: Any = None, *more: Any, **options: Any) -> Any:
+    """``torchvision.io.decode_image`` and ``read_image``, whose pixels of plain JPEG files are Pillow's"""
+    given = () if mode is None else (mode,)
+    turns = more[0] if more else options.get("apply_exif_orientation", False)
+    wanted = {"UNCHANGED": None, "RGB": "RGB", "GRAY": "L", "None": None}.get(str(getattr(mode, "name", mode)), "?")
+    image = None if turns or wanted == "?" or looks.asks_for_type() else opened(source)
+    if image is None or (step := step_of(image)) is None or (wanted or step.mode) != step.mode:
+        return really(source, *given, *more, **options)
+    return begun(step, lambda im: _values_of(im), (), torch.uint8)
+
+
+def _values_of(image: Image.Image) -> Tensor:
+    """Return u8[C, H, W] as ``decode_image`` does."""
+    values = torch.from_numpy(np.array(image))
+    return (values if values.ndim == 3 else values[:, :, None]).permute(2, 0, 1).contiguous()
+
+
+def _convert_dtype(really: Callable[..., Any], image: Any, dtype: torch.dtype = torch.float32, **scale: bool) -> Any:
+    """``convert_image_dtype``, which scales, and ``to_dtype_image``"""
+    step = image.step if isinstance(image, WaitingTensor) else None
+    if isinstance(step, PixelStep) and step.dtype is torch.uint8 and dtype in _FLOATS:
+        scales = scale.get("scale", really.__name__ == "convert_image_dtype")
+        moves = rows.to_dtype(step.size, dtype, scale=scales, kind="tensor")
+        made = changed(image, lambda x: really(x, dtype, **scale), moves, dtype)
+        if made is not NotImplemented:
+            return made
+    return really(image, dtype, **scale)
+
+
+def _tensor(function: Any, row: Callable[..., Moves | None]) -> None:
+    """Catch a function whose first argument is a tensor, and whose result has the same type. Its row gets a step."""
+    if function is None:  # another release of torchvision
+        return
+    ordered = _by_position(function)
+
+    def instead(really: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(tensor, WaitingTensor) and isinstance(tensor.step, PixelStep):
+            given = ordered(args, kwargs)
+            moves = None if given is None else row(tensor.step, *given)
+            made = changed(tensor, lambda x: really(x, *args, **kwargs), moves)
+            if made is not NotImplemented:
+                return made
+        return really(tensor, *args, **kwargs)
+
+    catch(function, instead)
+
+
+def _sized(row: Row, *first: Any, **more: Any) -> Callable[..., Moves | None]:
+    """Return a row that gets a size as one that gets a step."""
+    return lambda step, *args: row(step.size, *first, *args, **more)
+
+
+def _normalized(step: PixelStep, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> Moves | None:
+    known = step.dtype.is_floating_point and not inplace and {len(mean), len(std)} <= {1, step.shape[0]}
+    return rows.normalize(step.size, mean, std) if known else None
+
+
+def _grayed(step: PixelStep, num_output_channels: int = 1, *more: Any) -> Moves | None:
+    return rows.gray(step.size, "tensor") if num_output_channels == 3 == step.shape[0] else None
+
+
+def _erased(step: PixelStep, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Moves | None:
+    known = not isinstance(v, Tensor) or v.dtype is step.dtype
+    return rows.erase(step.size, i, j, h, w, v, inplace) if known else None
+
+
+def _of_floats(row: Callable[..., Moves | None]) -> Callable[..., Moves | None]:
+    """Return a row for images of floats. v1 rounds those of bytes in its own way."""
+    return lambda step, *args: row(step, *args) if step.dtype.is_floating_point else None
+
+
+def _of_three(row: Callable[..., Moves | None]) -> Callable[..., Moves | None]:
+    """Return a row for images of three channels."""
+    return lambda step, *args: row(step, *args) if step.shape[0] == 3 else None
+
+
+_TENSORS: dict[str, Callable[..., Moves | None]] = {
+    "adjust_brightness": _sized(rows.adjusted, "Brightness", kind="tensor"),
+    "adjust_contrast": _of_three(_sized(rows.adjusted, "Contrast", kind="tensor")),
+    "adjust_hue": _of_three(_sized(rows.adjust_hue, kind="tensor")),
+    "adjust_saturation": _of_three(_sized(rows.adjusted, "Color", kind="tensor")),
+    "adjust_sharpness": _sized(rows.adjusted, "Sharpness", kind="tensor"),
+    "autocontrast": _sized(rows.autocontrast, kind="tensor"),
+    "equalize": _sized(rows.equalize, kind="tensor"),
+    "erase": _erased,
+    "gaussian_blur": _sized(rows.gaussian_blur, kind="tensor"),
+    "invert": _sized(rows.invert),
+    "normalize": _normalized,
+    "pad": _sized(rows.pad),
+    "permute_channels": _of_three(_sized(rows.permuted)),
+    "posterize": _sized(rows.posterize),
+    "resize": _sized(rows.resize_image),
+    "rgb_to_grayscale": _grayed,
+    "solarize": _sized(rows.solarize),
+}
+"""Rows of functions that torchvision has for tensors, by their names in v1 and, without ``_image``, in v2."""
+
+_ROUNDED = ("adjust_saturation", "adjust_sharpness", "autocontrast", "resize")
+_OF_V1 = {"affine": _sized(rows.affine), "perspective": _sized(rows.perspective)}
+_OF_V2 = {
+    "affine": _sized(rows.affine_image),
+    "perspective": _sized(rows.perspective_image),
+    "rotate": _sized(rows.rotate_image),
+}
+
+
+def _catch_torchvision() -> None:
+    """Catch torchvision's functions: where its transforms, of both versions, call each other."""
+    from torchvision import tv_tensors
+    from torchvision.io import image as tv_image
+    from torchvision.transforms import _functional_pil, _functional_tensor, functional
+    from torchvision.transforms.v2.functional import _augment, _color, _geometry, _misc
+
+    WAITING_CLASSES.setdefault(tv_tensors.Image, _image_class(tv_tensors.Image))
+    catch(functional.to_tensor, _to_tensor)
+    catch(functional.to_pil_image, _to_pil_image)
+    catch(tv_image.decode_image, _decode_image)
+    catch(tv_image.read_image, _decode_image)
+    catch(functional.pil_to_tensor, _pil_to_tensor)
+    _image(_functional_pil.adjust_hue, rows.adjust_hue, keeps_info=False)
+    _image(_functional_pil.to_grayscale, rows.to_grayscale, mode="RGB", keeps_info=False)
+    _image(_functional_pil.pad, rows.pad, keeps_info=False)
+    for blur in (functional.gaussian_blur, _misc._gaussian_blur_image_pil):
+        _image(blur, rows.gaussian_blur, keeps_info=False)
+    for convert in (functional.convert_image_dtype, _functional_tensor.convert_image_dtype, _misc.to_dtype_image):
+        catch(convert, _convert_dtype)
+    _tensor(functional.normalize, _normalized)
+    for name, row in {**_TENSORS, **_OF_V1}.items():
+        _tensor(getattr(_functional_tensor, name, None), _of_floats(row) if name in _ROUNDED else row)
+    for module in (_augment, _color, _geometry, _misc):
+        for name, row in {**_TENSORS, **_OF_V2}.items():
+            _tensor(getattr(module, f"{name}_image", None), row)
+
+
+def _image_class(tv_image: type[Tensor]) -> type[WaitingTensor]:
+    """Return the class of torchvision's images that wait. Its transforms look for subclasses of their image."""
+    make: Any = type(WaitingTensor)
+    made: type[WaitingTensor] = make("WaitingImage", (WaitingTensor, tv_image), {"stands_for": tv_image})
+    return made
+
+
+# ---- collating
+
+
+def _collate_tensors(really: Callable[..., Any], batch: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch's collate function for tensors, which writes to memory that it shares"""
+    if any(isinstance(tensor, WaitingTensor) for tensor in batch):
+        return torch.stack(list(batch))
+    return really(batch, *args, **kwargs)
+
+
+def _parameter(really: Callable[..., Any], kind: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """``Parameter.__new__``, which asks for the class of a tensor"""
+    return really(kind, make(data) if isinstance(data, WaitingTensor) else data, *args, **kwargs)
+
+
+def _fast_collate(really: Callable[..., Any], batch: Any) -> Any:
+    """timm's collate function, which writes images of bytes to one tensor"""
+    first = batch[0][0]
+    if isinstance(first, WaitingTensor) and first.dtype is torch.uint8 and {len(sample) for sample in batch} == {2}:
+        images = [image for image, _ in batch]
+        if {tuple(image.shape) for image in images} == {tuple(first.shape)}:
+            return torch.stack(images), torch.tensor([target for _, target in batch], dtype=torch.int64)
+    return really(batch)
+
+
+def install() -> None:
+    """Catch the functions of all libraries that are imported. Installed once per process; repeated for libraries that
+    were imported since."""
+    _catch_pillow()
+    catch(torch_collate.collate_tensor_fn, _collate_tensors)
+    catch(torch.nn.Parameter.__new__, _parameter)
+    if "torchvision" in sys.modules:
+        _catch_torchvision()
+    if (loader := sys.modules.get("timm.data.loader")) is not None:
+        catch(loader.fast_collate, _fast_collate)

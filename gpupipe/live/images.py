@@ -1,0 +1,266 @@
+"""PIL images that wait: plain JPEG files that were opened, and what functions of libraries make of them.
+
+An image that waits is an ordinary image of Pillow's class without pixels, whose attribute ``_gpupipe`` is its step.
+Pillow reads pixels through the property ``im``, so that is where they are made.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image, ImageFile, JpegImagePlugin, MpoImagePlugin
+
+from ..codecs.truncation import jpeg
+from ..reading.kept import OpenFile
+from . import looks, trays
+from .steps import AnyImage, Encoded, ImageStep, Move
+from .switch import catch, is_on, uncaught
+from .trays import Data
+
+MODES = ("RGB", "L")
+_HEAD = 4096
+"""Bytes in which the first scan of a JPEG file usually begins."""
+_FILES = (JpegImagePlugin.JpegImageFile, MpoImagePlugin.MpoImageFile)
+
+
+def step_of(image: Any) -> AnyImage | None:
+    """Return the step that an image waits for; ``None`` if it does not wait."""
+    if not isinstance(image, Image.Image) or image._im is not None:
+        return None
+    step: AnyImage | None = image.__dict__.get("_gpupipe")
+    if type(image) not in _FILES:
+        return step
+    # Pillow makes another plan for decoding if it is asked for another frame or for a smaller image.
+    tile: Any = image.tile  # type: ignore[attr-defined]
+    return step if step is not None and image.__dict__["_gpupipe_tile"] is tile else _begun(image)
+
+
+def waiting(step: ImageStep, like: Image.Image | None = None) -> Image.Image:
+    """Return an image that waits for a step, with the ``info`` of another image."""
+    image = Image.Image()
+    image._mode, image._size = step.mode, (step.size[1], step.size[0])
+    if like is not None:
+        image.info = like.info.copy()
+    image.__dict__["_gpupipe"] = step
+    return image
+
+
+def record(
+    image: Image.Image,
+    redo: Callable[[Image.Image], Image.Image],
+    moves: tuple[Move, ...] | None,
+    *,
+    mode: str | None = None,
+    size: tuple[int, int] | None = None,
+    keeps_info: bool = True,
+) -> Image.Image:
+    """Return the result of a call on an image that waits, as an image that waits.
+
+    Args:
+        redo: the library's function with its other arguments.
+        moves: the ops that do the same; ``None`` if there are none.
+        mode, size: of the result, if they differ from the image's or from the last op's.
+        keeps_info: whether the function copies ``info``.
+    """
+    before = step_of(image)
+    assert before is not None
+    size = size or (moves[-1].size if moves else before.size)
+    return waiting(ImageStep(before, redo, moves, size, mode or before.mode), image if keeps_info else None)
+
+
+# ---- opening
+
+
+def _begun(image: Any) -> Encoded | None:
+    """Return the first step of an image that was opened in this thread while the switch is on, and whose file an engine
+    decodes to Pillow's pixels; ``None`` for any other one.
+
+    The file is read here, since the script may close, change or remove it.
+    """
+    if not is_on() or image.decoderconfig or len(image.tile) != 1 or image.fp is None:
+        return None
+    decoder, box, offset, args = image.tile[0]
+    if decoder != "jpeg" or offset or args != (image.mode, "") or image.mode not in MODES:
+        return None
+    if box != (0, 0, *image.size) or min(image.size) < 1 or ImageFile.LOAD_TRUNCATED_IMAGES:
+        return None
+    data, file = _content(image.fp)
+    if data is None or jpeg(lambda n, at: bytes(data[at : at + n]), len(data), image.height, image.width, _HEAD):
+        return None  # incomplete, or with a structure that decoders read differently
+    step = Encoded(data, (image.size[1], image.size[0]), image.mode, file)
+    looks.opened(step)
+    image.__dict__.update(_gpupipe=step, _gpupipe_tile=image.tile)
+    image.readonly = 0  # as after decoding
+    # Nothing keeps the file open either.
+    if image._exclusive_fp and image._close_exclusive_fp_after_loading:
+        image._close_fp()
+        image._exclusive_fp, image.fp = False, _Reader(data)
+    return step
+
+
+def _content(file: Any) -> tuple[Data | None, OpenFile | None]:
+    """Return all bytes of an open file, whose position stays, and which file it is; ``None`` if that is impossible."""
+    if type(file) is io.BytesIO:
+        return file.getvalue(), None
+    try:
+        if isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO):
+            return _whole(file.fileno(), file.name)
+        at = file.tell()
+        file.seek(0)
+        try:
+            data = file.read()
+        finally:
+            file.seek(at)
+    except Exception:  # of a class of the script or of any library; Pillow will meet it again
+        return None, None
+    return data if isinstance(data, bytes) else None, None
+
+
+def _whole(file: int, name: Any) -> tuple[Data | None, OpenFile | None]:
+    before = os.fstat(file)
+    size = before.st_size
+    data: Data | None = trays.room(size)
+    if data is None:
+        data = os.pread(file, size, 0)
+    elif os.preadv(file, [data], 0) != size:
+        return None, None
+    # Equal times before and after reading prove that the bytes belong to this version.
+    if not isinstance(name, (str, bytes)) or os.fstat(file).st_ctime_ns != before.st_ctime_ns:
+        return data, None
+    return data, OpenFile(os.fsencode(os.path.abspath(name)), size, before.st_ino, before.st_ctime_ns)
+
+
+class _Reader(io.RawIOBase):
+    """A file of bytes that are not copied."""
+
+    def __init__(self, data: Data):
+        self._data, self._at = memoryview(data), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._data)}[whence]
+        self._at = max(start + offset, 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+def opened(source: Any) -> Image.Image | None:
+    """Open an encoded image that is given as a path or as a tensor u8[L], as Pillow does; ``None`` if it cannot."""
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            with open(source, "rb") as file:
+                data = file.read()
+        else:
+            data = source.numpy().tobytes()
+        return Image.open(io.BytesIO(data), formats=("JPEG",))
+    except Exception:  # the library will say what it thinks of it
+        return None
+
+
+# ---- looking
+
+
+def _im(really: Callable[[Any], Any], image: Any) -> Any:
+    if image._im is None:
+        _make(image)
+    return really(image)
+
+
+def _make(image: Any) -> None:
+    """Make the pixels of an image that waits."""
+    step = step_of(image)
+    if step is None:
+        return
+    looks.looked(step.source)
+    made = step.image()
+    if isinstance(step, Encoded):
+        # Other images may wait for the decoded one.
+        image._im = made.im.copy()
+        image.tile, image._exclusive_fp = [], False
+    else:
+        image._im = made.im
+        step.forget()  # the script may write to the pixels
+    del image.__dict__["_gpupipe"]
+
+
+class _Access:
+    """Access to single pixels of a file that waits, as ``load()`` returns it."""
+
+    def __init__(self, image: Any):
+        self._image = image
+
+    def _pixels(self) -> Any:
+        return self._image.im.pixel_access(self._image.readonly)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._pixels()[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self._pixels()[at] = value
+
+
+def _load(really: Callable[[Any], Any], image: Any) -> Any:
+    """``Image.load`` and ``ImageFile.load``."""
+    step = step_of(image)
+    if step is None:
+        if image._im is None:
+            looks.decoded(image)
+        return really(image)
+    # Libraries call it to read the file, and let go of the result.
+    if isinstance(step, Encoded) and is_on():
+        return _Access(image)
+    _make(image)
+    return uncaught(Image.Image.load)(image)
+
+
+def _changed(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
+    """Methods that do something else before an image was decoded than after it."""
+    if image._im is None and "_gpupipe" in image.__dict__:  # something has used it
+        _make(image)
+    return really(image, *args, **kwargs)
+
+
+# ---- functions that never look
+
+
+def _copy(really: Callable[..., Any], image: Any) -> Any:
+    step = step_of(image)
+    return really(image) if step is None else record(image, really, ())
+
+
+def _convert(really: Callable[..., Any], image: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
+    step = step_of(image)
+    if step is None or mode not in MODES or args or kwargs:
+        return really(image, mode, *args, **kwargs)
+    if mode == step.mode or mode == "RGB":
+        return record(image, lambda im: really(im, mode), (), mode=mode)
+    from .rows import gray
+
+    return record(image, lambda im: really(im, mode), gray(step.size), mode=mode)
+
+
+def install() -> None:
+    """Catch Pillow's methods."""
+    catch(Image.Image.im.fget, _im, always=True)  # type: ignore[attr-defined]
+    catch(Image.Image.load, _load, always=True)
+    catch(ImageFile.ImageFile.load, _load, always=True)
+    catch(Image.Image.putpalette, _changed, always=True)
+    catch(JpegImagePlugin.JpegImageFile.draft, _changed, always=True)
+    catch(Image.Image.copy, _copy)
+    catch(Image.Image.convert, _convert)

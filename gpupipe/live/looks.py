@@ -1,0 +1,150 @@
+"""Counts images that wait, and finds the lines of a script that look at them."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from .steps import Encoded
+from .switch import is_on
+
+_OURS = str(Path(__file__).parents[1])
+_STANDARD = sysconfig.get_paths()["stdlib"]
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass
+class Looks:
+    """What happened to the images that a script opened.
+
+    Attributes:
+        opened: number of images that waited, at least at first.
+        looked: number of those that code looked at.
+        places: how often a line looked: ``"train.py:41, in __getitem__: numpy.array"``.
+        decoded: number of images that did not wait, by what they are.
+    """
+
+    opened: int = 0
+    looked: int = 0
+    places: Counter[str] = field(default_factory=Counter)
+    decoded: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def waited(self) -> int:
+        """Number of images that an engine made."""
+        return self.opened - self.looked
+
+    def why(self) -> str:
+        """Return who needs pixels, most often."""
+        if self.places:
+            (place, _), *_ = self.places.most_common(1)
+            return f"{place} reads pixels of {self.looked:,} of {self.opened:,} images; it is fine to leave it so"
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.decoded.most_common(3))
+        return f"its images are no plain JPEG files ({kinds}), which Pillow decodes; it is fine to leave it so"
+
+    def remarks(self) -> list[str]:
+        """Notes for users."""
+        made = []
+        if self.opened:
+            made.append(f"images: DALI, {self.waited:,} of {self.opened:,}")
+        made += [f"{count:,} looked at by {place}" for place, count in self.places.most_common(3)]
+        made += [f"{count:,} decoded by Pillow: {kind}" for kind, count in self.decoded.most_common(3)]
+        return made
+
+    def add(self, other: Looks) -> None:
+        self.opened += other.opened
+        self.looked += other.looked
+        self.places += other.places
+        self.decoded += other.decoded
+
+
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.looks = Looks()
+
+
+_here = _Here()
+
+
+def taken() -> Looks:
+    """Return what happened in this thread since the last call."""
+    found, _here.looks = _here.looks, Looks()
+    return found
+
+
+def opened(step: Encoded) -> None:
+    """Note that an image waits."""
+    _here.looks.opened += 1
+
+
+def looked(step: Encoded) -> None:
+    """Note that code needs pixels that are made of an encoded image."""
+    if step.looked or not is_on():
+        return
+    step.looked = True
+    _here.looks.looked += 1
+    _here.looks.places[_place()] += 1
+
+
+def decoded(image: Any) -> None:
+    """Note that Pillow decodes an image that does not wait."""
+    if is_on():
+        _here.looks.decoded[f"{image.format or type(image).__name__}, {image.mode}"] += 1
+
+
+def _place() -> str:
+    """Return the line of the script that runs, the function of a library that it calls, and the one that looks."""
+    frame: FrameType | None = sys._getframe(2)
+    calls: list[str] = []
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not _is_library(path):
+            inner = [calls[-1], calls[0]] if len(calls) > 1 else calls
+            within = f": {' > '.join(inner)}" if inner else ""
+            return f"{Path(path).name}:{frame.f_lineno}, in {frame.f_code.co_name}{within}"
+        if not path.startswith((_OURS, "<")):
+            calls.append(f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}")
+        frame = frame.f_back
+    return calls[-1] if calls else "unknown"
+
+
+@functools.cache
+def compares_types(code: CodeType) -> bool:
+    """Return whether code may compare the type of an object by identity, as in ``type(x) is Tensor``."""
+    compares = "type" in code.co_names and any(found.opname == "IS_OP" for found in dis.get_instructions(code))
+    return compares or any(compares_types(part) for part in code.co_consts if isinstance(part, CodeType))
+
+
+def function_compares_types(function: Any) -> bool:
+    """Return whether a function of the script may compare types by identity."""
+    function = getattr(function, "func", function)  # of a functools.partial
+    method = vars(type(function)).get("__call__", function)
+    code = getattr(function, "__code__", None) or getattr(method, "__code__", None)
+    return isinstance(code, CodeType) and not _is_library(code.co_filename) and compares_types(code)
+
+
+def asks_for_type() -> bool:
+    """Return whether a function of the script that runs in this thread may compare types by identity.
+
+    A tensor that waits belongs to a subclass, and nothing else shows it.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") != "torch.utils.data._utils.fetch":
+        code = frame.f_code
+        if not _is_library(code.co_filename) and compares_types(code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _is_library(path: str) -> bool:
+    return path.startswith((_OURS, _STANDARD, "<")) or any(f"/{name}/" in path for name in _INSTALLED)
