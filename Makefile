@@ -31,7 +31,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
 # A part of everything: numbers, plans, pixels of both engines, and the promises of every engine about its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
 
-test: $(READY)  ## lint, types and all tests except the statistics of make scripts; tests that need a GPU are skipped
+test: $(READY)  ## lint, types and all tests but the thorough ones; tests that need a GPU are skipped
 	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-m "not thorough"'
 
 quick: $(READY)  ## lint, types and the most informative tests in less than two minutes; run make test before a commit
@@ -40,9 +40,8 @@ quick: $(READY)  ## lint, types and the most informative tests in less than two 
 pytest: $(READY)
 	$(PYTEST) $(ONLY)
 
-scripts: $(READY)  ## a table of scripts in the style of public code: what runs with one import changed, and on which engine
+scripts: $(READY)  ## a table of scripts in the style of public code: the same as with torch, and who makes the images
 	$(BIN)/python -m tests.scripts
-	$(BIN)/python -m pytest -q -m thorough tests/scripts/test_harness.py
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

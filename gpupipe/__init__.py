@@ -9,7 +9,7 @@ from . import provided
 from .imports import uncollected
 
 if TYPE_CHECKING:
-    from . import collate, datasets, engines, errors, integrations, interop, memory, pipelines, samplers, transforms
+    from . import collate, datasets, engines, errors, integrations, memory, pipelines, samplers, transforms
     from .errors import BadSample, GpupipeError, SampleError
     from .loader.augment import augment
     from .loader.dataloader import DataLoader
@@ -40,7 +40,6 @@ __all__ = [
     "errors",
     "from_torch",
     "integrations",
-    "interop",
     "memory",
     "pipelines",
     "samplers",
@@ -71,7 +70,7 @@ def _one_sample(dataset: Any, index: int) -> Any:
 
 
 def _pipeline_of(transform: Any) -> Any:
-    from .interop.transforms import pipeline_of  # loads torch
+    from .translate.transforms import pipeline_of  # loads torch
 
     return pipeline_of(transform)
 

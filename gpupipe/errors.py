@@ -13,7 +13,7 @@
     └── MissingDependency    (also ImportError)   a required package is not installed
 
 Every message states the value, the rule and the next step.
-Warnings, and reasons for falling back to torch's DataLoader, are in :mod:`gpupipe.reasons`.
+Warnings and their reasons are in :mod:`gpupipe.reasons`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .printable import printable
-from .reasons import Reason
 
 __all__ = [
     "BadSample",
@@ -86,20 +85,6 @@ class PipelineError(ConfigError):
 
 class TranslationError(ConfigError):
     """A torch or torchvision object has no gpupipe equivalent. The message names the object and the alternatives."""
-
-    def __init__(self, message: str, reasons: Sequence[Reason | str] = ()):
-        super().__init__(message)
-        self.reasons = tuple(map(Reason.of, reasons or (message,)))
-        """One short text with a code for each object without an equivalent."""
-
-    @property
-    def code(self) -> str:
-        """Code of the first reason."""
-        return self.reasons[0].code
-
-    def __reduce__(self) -> tuple[type[TranslationError], tuple[str, tuple[Reason, ...]]]:
-        # By default, pickle would make it again from the message alone, without the reasons.
-        return type(self), (str(self), self.reasons)
 
 
 class StateError(GpupipeError, ValueError):

@@ -1,4 +1,4 @@
-"""Values passed between the parts of gpupipe: :class:`Plan`, :class:`ByHand`, :class:`Batch`.
+"""Values passed between the parts of gpupipe: :class:`Plan`, :class:`Batch`.
 
 All are frozen, validate themselves, and print shapes instead of contents. Numpy only.
 """
@@ -6,8 +6,7 @@ All are frozen, validate themselves, and print shapes instead of contents. Numpy
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from .transforms.ops import Op
     from .transforms.ops.mixing import Mixing
 
-__all__ = ["Batch", "ByHand", "Plan", "Shard", "check_integer"]
+__all__ = ["Batch", "Plan", "Shard", "check_integer"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -85,16 +84,8 @@ class Plan:
     mixing: tuple[Mixing, ...] = ()
     """Ops on the finished batch and its targets, MixUp and CutMix, which the loader runs after ``ops``. Engines ignore
     them."""
-    by_hand: frozenset[int] = frozenset()
-    """Members of ``indices`` whose samples the script's own code must make, including transforms."""
-    chosen: npt.NDArray[np.float64] | None = None
-    """f64[B, K]: numbers that the script's own code chose when the samples were read; see
-    :class:`gpupipe.transforms.chosen.Chosen`."""
     batch_shape: tuple[int, int] | None = None
     """Height and width that the images of this batch shall have, if the order of samples decides that."""
-    images_per_sample: int = 1
-    """With several images per sample, all arrays of the plan hold the first images of all samples, then the second
-    ones, and so on."""
 
     def __post_init__(self) -> None:
         if self.indices.ndim != 1 or self.indices.shape != self.keys.shape:
@@ -121,15 +112,6 @@ class Plan:
         """Return what to add to the name of a sample for its picture ``t``; empty if it has only one."""
         return "" if self.frames is None else f", frame {self.frames[row, t]}"
 
-    def of_images(self, count: int) -> Plan:
-        """Return the plan for samples of ``count`` images, with a row and independent draws for each image."""
-        if count == 1:
-            return self
-        # With an odd step, all images of a sample have different keys.
-        step = np.uint64(0x9E3779B97F4A7C15)
-        keys = (self.keys + (step * np.arange(count, dtype=np.uint64))[:, None]).reshape(-1)  # arrays wrap silently
-        return replace(self, indices=np.tile(self.indices, count), keys=keys, images_per_sample=count)
-
     def with_sizes(self, sizes: npt.NDArray[np.int32], ops: tuple[Op, ...], mixing: tuple[Mixing, ...] = ()) -> Plan:
         """Return the plan with sizes and ops that became known when the samples were read."""
         return replace(self, sizes=sizes, ops=ops, mixing=mixing)
@@ -139,18 +121,6 @@ class Plan:
         ops = "unresolved" if self.ops is None else ", ".join(names) or "nothing"
         pad = "" if self.valid == len(self) else f", {self.valid} of them real"
         return f"Plan(epoch {self.epoch}, step {self.step}: {len(self)} samples{pad}; {ops})"
-
-
-@dataclass(frozen=True, eq=False)
-class ByHand:
-    """A sample made entirely by the script's own code, including transforms."""
-
-    sample: Any
-    """The sample as its dataset returned it."""
-    views: tuple[Any, ...] | None = None
-    """Images of the sample, each a tensor [C, H, W]; ``None`` if its structure differs from that of other samples."""
-    target: Any = None
-    """Rest of the sample, if ``views`` is set."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,9 +134,6 @@ class Batch:
     plan: Plan
     keep: Any = None
     """Memory unknown to torch that must stay alive until the consumer's stream has finished with it."""
-    by_hand: Mapping[int, ByHand] = field(default_factory=dict)
-    """Samples made by the script's own code, by row. ``images`` has no meaningful values in these rows. If the
-    structure of one differs from the others, ``target`` is a list of B targets that are not collated."""
 
     def __repr__(self) -> str:
         return f"Batch({_describe(self.images)}, target {_describe(self.target)}, {self.plan!r})"

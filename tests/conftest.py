@@ -1,6 +1,7 @@
 """What every test may ask for: pictures, devices, a cache of its own. GPU tests do not pass by skipping:
 ``GPUPIPE_REQUIRE_CUDA=1`` is for machines that should have a GPU, and there a missing device is a failure.
-``GPUPIPE_TEST_SECONDS`` ends a run in good order after so many seconds.
+``GPUPIPE_TEST_SECONDS`` ends a run in good order after so many seconds, and ``GPUPIPE_TEST_SHARD=2/8`` is the second of
+eight parts of it.
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 SHARES = {"contract": (2, 3, 8), "gpu": (2, 3, 4), "parity": (1, 2, 3)}
 """By folder: of a test's 2 to 4, 5 to 9, and 10 or more variants ``make test`` runs one in so many."""
+WEEK = int(time.time()) // (7 * 86_400)
+"""Every week ``make test`` runs other variants."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     variants: defaultdict[Any, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if {"warm", "frameworks"} & set(getattr(item, "fixturenames", ())):
@@ -80,10 +83,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             others = _off_the_board(same, part.args, part.kwargs.get("of", 2))
         else:
             share = _share(same[0].path.parent.name, len(same)) if part is None else part.kwargs["of"]
-            same.sort(key=lambda item: crc32(item.name.encode()))
+            same.sort(key=lambda item: crc32(f"{WEEK} {item.name}".encode()))
             others = same[ceil(len(same) / share) :]
         for item in others:
             item.add_marker(pytest.mark.thorough)
+    if shard := os.environ.get("GPUPIPE_TEST_SHARD"):
+        number, count = map(int, shard.split("/"))
+        mine = [item for item in items if crc32(item.nodeid.encode()) % count == number % count]
+        config.hook.pytest_deselected(items=[*{*items} - {*mine}])
+        items[:] = mine
 
 
 def _share(folder: str, variants: int) -> int:
@@ -92,15 +100,15 @@ def _share(folder: str, variants: int) -> int:
 
 
 def _off_the_board(items: list[pytest.Function], axes: tuple[str, ...], colors: int) -> list[pytest.Function]:
-    """Return all that do not have the first color of a chessboard, where each value of an axis meets one in ``colors``
+    """Return all that do not have the week's color of a chessboard, where each value of an axis meets one in ``colors``
     of the values of every other axis."""
     numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)  # of the values of each axis
-    others = []
+    found = []
     for item in items:
         values = [(axis, id(item.callspec.params[axis])) for axis in axes]
-        if sum(numbers[axis].setdefault(value, len(numbers[axis])) for axis, value in values) % colors:
-            others.append(item)
-    return others
+        found.append(sum(numbers[axis].setdefault(value, len(numbers[axis])) for axis, value in values) % colors)
+    some = sorted(set(found))  # a small board lacks some colors
+    return [item for item, color in zip(items, found, strict=True) if color != some[WEEK % len(some)]]
 
 
 def pytest_collection_finish() -> None:

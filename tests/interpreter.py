@@ -67,7 +67,9 @@ class Script:
     def wait(self, timeout: float) -> int:
         """Its status, negative of a signal. Raises TimeoutError."""
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            poller = select.poll()  # select() takes numbers below 1,024 only
+            poller.register(self._status, select.POLLIN)
+            if not poller.poll(1000 * timeout):
                 raise TimeoutError(f"process {self.pid} has not ended after {timeout} s:\n{self.stdout}{self.stderr}")
             self.returncode = int(self._status.readline())
         return self.returncode

@@ -26,7 +26,7 @@ from gpupipe import DataLoader, GpupipeWarning, system, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
-from gpupipe.loader.native import NativeSession
+from gpupipe.loader.planned import PlannedSession
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle
@@ -74,9 +74,9 @@ def spoil_second_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "outputs", outputs)
 
 
-def native_session(loader: DataLoader) -> NativeSession:
+def native_session(loader: DataLoader) -> PlannedSession:
     """What is behind a loader that does not run on torch's own."""
-    assert isinstance(loader._session, NativeSession)
+    assert isinstance(loader._session, PlannedSession)
     return loader._session
 
 

@@ -162,15 +162,6 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     return _header(image, end)
 
 
-def jpeg_header(image: Image.Image, encoded: bytes) -> Header | None:
-    """Return the properties of an image that other code has opened and not decoded; ``None`` if it is no JPEG, or only
-    decoding shows whether it is complete."""
-    if image.format != "JPEG" or min(image.size) < 1:
-        return None
-    end = tail(image, lambda n, at: encoded[at : at + n], len(encoded))
-    return None if end in ("suspect", "unchecked") else _header(image, end)
-
-
 def _header(image: Image.Image, end: str) -> Header:
     width, height = image.size
     kind = image.format or ""

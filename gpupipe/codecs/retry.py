@@ -29,6 +29,9 @@ _WAITS = (0.05, 0.2, 0.8)
 """Seconds before each further attempt. A sector that remains unreadable costs about one second."""
 _MORE_WAITS = (1.6, 3.2)
 """Additional waits if the whole machine or the network is at fault: about six seconds in total."""
+_DESCRIPTORS = errno.EMFILE, errno.ENFILE
+_WAITS_FOR_DESCRIPTORS = (5.0,) * 11
+"""Further waits if too many files are open: about a minute in total. No sample could be read in that time."""
 _LOST_PATIENCE = 60.0
 """Seconds during which these waits are skipped after they were in vain once."""
 REMOTE_WAITS = (0.1, 0.3, 1.0, 3.0, 8.0)
@@ -52,7 +55,7 @@ def _say(name: str, reason: str, wait: float) -> None:
         return
     _SAID[store] = now, 0
     more = f"; {left_out} more since the last such line" if left_out else ""
-    log.warning("%s: %s; reading it again in %.2f s%s", name, reason, wait, more)
+    log.warning("%s: %s; trying again in %.2f s%s", name, reason, wait, more)
 
 
 _in_vain = -_LOST_PATIENCE
@@ -127,5 +130,7 @@ def _pauses(error: OSError, seconds: tuple[float, ...] | None) -> Iterator[float
     if seconds is not None or error.errno == errno.EIO or time.monotonic() - _in_vain < _LOST_PATIENCE:
         return
     yield from waits(_MORE_WAITS)
+    if error.errno in _DESCRIPTORS:
+        yield from waits(_WAITS_FOR_DESCRIPTORS)
     # Reached only if the attempt after the last wait failed as well.
     _in_vain = time.monotonic()

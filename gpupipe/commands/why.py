@@ -157,6 +157,8 @@ def _table(number: int, one: Explained) -> Table:
         rates = ", ".join(f"{names[name]} {rate:,.0f}" for name, rate in one.rates.items())
         ratio = "" if one.ratio is None else f"; ratio {with_range(one.ratios)}"
         rows.append(("samples/s", rates + ratio))
+    if one.compared:
+        rows.append(("as torch", one.compared))
     if one.not_measured:
         rows.append(("not measured", one.not_measured))
     rows.append(("change", str(one.change)))

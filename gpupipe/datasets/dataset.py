@@ -22,7 +22,6 @@ from ..sources.base import Pages, Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
-from ..types import ByHand
 from .sample_form import SampleForm
 
 if TYPE_CHECKING:
@@ -64,16 +63,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
     """Structure of a batch, if it is not ``[images, target]``."""
     keeps_targets: bool = False
     """For user code: whether the targets of a batch stay a list, for a collate function."""
-    makes_by_hand: bool = False
-    """Whether :meth:`by_hand` can make single samples; only for user code."""
-    brings_boxes: bool = False
-    """Whether user code says where the boxes of an image are when it is read, for transforms that draw by them."""
-    results: tuple[tuple[int, int], ...] = ()
-    """For user code with several images per sample: for each result in a sample, the index of its image and the index
-    of the view that the pipeline makes of every image."""
-    images_per_sample: int = 1
-    """Number of images that :meth:`fetch` returns for a sample, as a list if there are several. Only user code has
-    several."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -110,9 +99,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
         """Whether :meth:`fetch` runs user code."""
         return self.kind == "user code"
 
-    def refresh(self) -> None:
-        """Take over changes that the script made to its dataset. Only copies need this."""
-
     def check_transform(self) -> None:
         """Raise :class:`PipelineError` if the transform is for samples of another kind."""
         if self.transform.temporal and not self.medium.moves:
@@ -124,10 +110,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
     def forget(self, index: int) -> bool:
         """Discard this machine's copy of a sample's bytes. Return whether there was one."""
         return False
-
-    def by_hand(self, index: int) -> ByHand:
-        """Return the sample as the script's own code makes it, including transforms; only with ``makes_by_hand``."""
-        raise NotImplementedError
 
     @property
     @abstractmethod

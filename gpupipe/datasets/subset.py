@@ -118,9 +118,6 @@ class Subset(Dataset[Sample, Batches]):
     def fetch(self, index: int) -> tuple[Media, Any]:
         return self.dataset.fetch(int(self.indices[index]))
 
-    def refresh(self) -> None:
-        self.dataset.refresh()
-
     def describe(self, index: int) -> str:
         return self.dataset.describe(int(self.indices[index]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,10 +12,8 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from ..codecs.decode import Media
-from ..codecs.files import Place, read_place
 from ..codecs.limits import MAX_BYTES, Limits
-from ..codecs.unread import encoded_of, unread
-from ..errors import DatasetError
+from ..errors import DatasetError, PipelineError
 from ..transforms.compose import Transforms, as_compose
 from .dataset import Dataset, checked_limits
 
@@ -27,6 +25,9 @@ _EXPECTED = {
     "array": "pixels (numpy uint8[H, W, C], C = 1 or 3)",
     "pil": "a PIL image",
 }
+
+_PLACED = ("BoundingBoxes", "KeyPoints", "Mask")
+"""Classes of torchvision whose values belong to places in an image."""
 
 
 def from_torch(
@@ -109,11 +110,6 @@ class FromTorch(Dataset):
         return f"FromTorch({type(self.ds).__name__}, {len(self):,} samples)"
 
     def fetch(self, index: int) -> tuple[Media, Any]:
-        # Pass on the file of an image that was opened but not used.
-        with unread() if self.returns == "pil" else nullcontext():
-            return self._fetched(index)
-
-    def _fetched(self, index: int) -> tuple[Media, Any]:
         item = self.ds[index]
         image, target = item, None
         if isinstance(item, (tuple, list)):
@@ -121,7 +117,21 @@ class FromTorch(Dataset):
                 raise self._refuse(index, "an empty sequence")
             image, *targets = item
             target = None if not targets else targets[0] if len(targets) == 1 else tuple(targets)
+            self._check_target(index, target)
         return self._media(index, image), target
+
+    def _check_target(self, index: int, target: Any) -> None:
+        """Raise :class:`PipelineError` for a target that would have to move with its image."""
+        parts = target.values() if isinstance(target, Mapping) else target if isinstance(target, (list, tuple)) else ()
+        for part in parts:
+            self._check_target(index, part)
+        name = type(target).__name__
+        is_placed = type(target).__module__.startswith("torchvision.tv_tensors") and name in _PLACED
+        if is_placed and any(op.geometric for op in self.transform.skeleton):
+            raise PipelineError(
+                f"{type(self.ds).__name__}[{index}] returned {name}, which would not move with its image: apply the "
+                "transforms in the dataset itself, and give it to gpupipe.DataLoader without from_torch"
+            )
 
     def _media(self, index: int, image: Any) -> Media:
         if self.returns == "path" and isinstance(image, (str, os.PathLike)):
@@ -138,17 +148,8 @@ class FromTorch(Dataset):
             if image.ndim == 3 and image.shape[2] in (1, 3):
                 return image
         if self.returns == "pil" and isinstance(image, Image.Image):
-            if found := encoded_of(image):
-                return self._read(found[0])
             return np.asarray((ImageOps.exif_transpose(image) if self.limits.exif else image).convert("RGB"))
         raise self._refuse(index, _kind(image))
-
-    def _read(self, encoded: str | bytes) -> bytes:
-        return (
-            encoded
-            if isinstance(encoded, bytes)
-            else read_place(Place(os.fsencode(encoded), max_bytes=self.limits.max_bytes))
-        )
 
     def _refuse(self, index: int, got: str) -> DatasetError:
         return DatasetError(

@@ -49,7 +49,7 @@ def delivered(value: Any, device: torch.device, pin_memory: bool) -> Any:
 
 def target_to_device(target: Any, setup: Setup) -> Any:
     """Move the targets of a batch as :func:`to_device` does, except the numbers that a collate function gets."""
-    return to_device(with_numbers(target, setup.dataset.form) if setup.collates else target, setup)
+    return to_device(with_numbers(target) if setup.collates else target, setup)
 
 
 class KeepAlive:

@@ -53,11 +53,6 @@ class Format(EncodedImages):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Suffixes of its file names, in lower case."""
-    libraries: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Datasets of these files in other libraries, by module.
-
-    Each value is (the arguments to write instead of such a dataset, why it is not translated automatically).
-    """
 
     def __init__(self, source: Source, transform: Transforms, options: ImageOptions, *, exif: bool = False):
         given: Mapping[str, Any] = options

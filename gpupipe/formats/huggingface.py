@@ -233,12 +233,6 @@ class HuggingFace(Format):
     HuggingFace(1,281,167 samples of 'image' with 'label', 1,000 classes)
     """
 
-    libraries = {
-        "datasets.arrow_dataset": ("(dataset, transform, return_dict=True)", ""),
-        "datasets.dataset_dict": ('(dataset["train"], transform)', "it has several splits"),
-        "datasets.iterable_dataset": ("(dataset, transform)", "it is a stream, loaded with streaming=True"),
-    }
-
     def __init__(
         self,
         dataset: Any,

@@ -254,10 +254,6 @@ class WebDataset(Sharded):
     """
 
     suffixes = (".tar",)
-    libraries = {
-        "webdataset": ('("shards/{000..127}.tar", transform)', "a webdataset pipeline is a stream"),
-        "wids": ('("shards/{000..127}.tar", transform)', "its samples are dictionaries"),
-    }
     _what = "tar files"
 
     def __init__(

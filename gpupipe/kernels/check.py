@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..errors import PipelineError
-from ..transforms.compose import Compose
 from ..transforms.ops import Call, Gray, Op, ToDtype, Views
-from .apply import apply_sample, head_and_tail
+from .apply import head_and_tail
 from .registry import has_batch_form
 
 
@@ -50,13 +47,3 @@ def _check_tail(tail: Sequence[Op]) -> None:
                 f"{named} works on single images, but follows a function that gets the whole batch; put it before "
                 "that function"
             )
-
-
-def try_functions(pipeline: Compose, size: tuple[int, int]) -> None:
-    """Run the pipeline, including user code for single images, on a generated image of (height, width) pixels.
-
-    Raises :class:`PipelineError` if a user function fails, or changes what it must keep.
-    """
-    ops = pipeline.resolve(0, 0, np.zeros(1, np.uint64), np.array([size]))[0]
-    image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    apply_sample(image, head_and_tail(ops)[0], 0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import PipelineError
 from ..transforms import ops
 from ..transforms.ops.op import I64, Array
-from .picture import PIL_FILTERS, Picture, array, chw, hwc, nchw, pil, size_of
+from .picture import CROP, PIL_FILTERS, RESIZE, TRANSPOSE, Picture, array, chw, hwc, nchw, pil, size_of
 from .registry import batch_form, form
 
 
@@ -38,7 +38,7 @@ def window(
     if min(top, left) >= 0 and top + height <= have_height and left + width <= have_width:
         if isinstance(image, np.ndarray):
             return image[top : top + height, left : left + width]
-        return image.crop((left, top, left + width, top + height))
+        return CROP(image, (left, top, left + width, top + height))
     values = array(image)
     if mode != "constant":
         rows, columns = reach(top, height, have_height, mode), reach(left, width, have_width, mode)
@@ -170,9 +170,7 @@ def resize(image: Picture, op: ops.Resize, i: int) -> Picture:
     if size_of(image) == (height, width):
         return image
     if op.kind == "pil":
-        return pil(image).resize((width, height), PIL_FILTERS[op.interpolation])
-    if op.kind == "array":
-        return _by_opencv(array(image), height, width, op.interpolation)
+        return RESIZE(pil(image), (width, height), PIL_FILTERS[op.interpolation])
     return _interpolate(image, height, width, op.interpolation, op.antialias)
 
 
@@ -229,15 +227,6 @@ def interpolate(x: Tensor, height: int, width: int, mode: str, antialias: bool) 
     return x
 
 
-def _by_opencv(image: Array, height: int, width: int, mode: str) -> Array:
-    """Resize with OpenCV, which scripts that resize arrays use. Its results depend on how it was built."""
-    import cv2
-
-    flag = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}[mode]
-    made: Array = cv2.resize(image, (width, height), interpolation=flag)
-    return made.reshape(height, width, -1)  # OpenCV drops the axis of a single channel
-
-
 @lru_cache
 def _resizes_bytes(mode: str) -> bool:
     """Tell whether torchvision resizes bytes with torch's filters for bytes, rather than as floats. Its releases, which
@@ -259,7 +248,7 @@ def flip(image: Picture, op: ops.Flip, i: int) -> Picture:
     sideways = op.axis == "horizontal"
     if isinstance(image, np.ndarray):  # torch flips ten times as fast as numpy copies a reversed view
         return hwc(chw(image).flip(-1 if sideways else -2))
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
+    return TRANSPOSE(image, Image.Transpose.FLIP_LEFT_RIGHT if sideways else Image.Transpose.FLIP_TOP_BOTTOM)
 
 
 @form(ops.Flip, exact=False)

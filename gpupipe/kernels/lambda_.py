@@ -74,9 +74,8 @@ def _shown(image: Any) -> str:
 def _wrong(op: ops.Call, given: str, made: str) -> PipelineError:
     if op.returns is not None:
         return PipelineError(
-            f"{op.name} must return {op.returns}, as it was declared or found by trying it: it got {given} and "
-            f'returned {made}; if what it returns depends on the image, use engine="torch" with torchvision\'s '
-            "transforms, which torch's own loader runs"
+            f"{op.name} must return {op.returns}, as it was declared: it got {given} and "
+            f"returned {made}; if what it returns depends on the image, use torchvision's dataset, which runs as it is"
         )
     return PipelineError(
         f"{op.name} must keep kind, size and data type of the image: it got {given} and returned {made}; to change "

@@ -28,6 +28,11 @@ PIL_FILTERS = {
 """torchvision's names of interpolations as Pillow has them."""
 
 
+CONVERT, CROP, RESIZE = Image.Image.convert, Image.Image.crop, Image.Image.resize
+TRANSFORM, TRANSPOSE = Image.Image.transform, Image.Image.transpose
+"""Methods of Pillow, which a script may replace by functions of its own."""
+
+
 def size_of(image: Picture) -> tuple[int, int]:
     """(height, width) in pixels."""
     if isinstance(image, np.ndarray):

@@ -15,7 +15,7 @@ from . import pillow
 from .blur_noise import smooth
 from .device_random import on, uniform
 from .geometry import window
-from .picture import PIL_FILTERS, Picture, array, chw, hwc, pil
+from .picture import PIL_FILTERS, TRANSFORM, Picture, array, chw, hwc, pil
 from .registry import Form, batch_form, different_sizes, form, works_together
 
 
@@ -53,7 +53,7 @@ def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[i
     fill = tuple(int(v) for v in op.fill or (0.0,))
     bands = len(picture.getbands())
     color = (fill * bands)[:bands] if bands > 1 else fill[0]
-    return picture.transform(size[::-1], method, data.tolist(), PIL_FILTERS[op.interpolation], fillcolor=color)
+    return TRANSFORM(picture, size[::-1], method, data.tolist(), PIL_FILTERS[op.interpolation], fillcolor=color)
 
 
 # ---- on batches

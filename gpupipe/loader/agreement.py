@@ -43,13 +43,12 @@ _ADVICE = {
     "order": "use the same shuffle and sampler on every rank",
     "dataset": "every rank must see the same files: wait until all of them are there, and pass the same arguments",
     "pipeline": "use the same transforms on every rank",
-    "functions": "use the same code, defaults and enclosed values on every rank; a function can ask torch.distributed "
-    "for its rank when it runs",
+    "functions": "use the same functions on every rank",
     "scaled": "use the same on every rank",
     "cache": "use the same on every rank",
     "on_error": "use the same on every rank",
     "max_bad": "use the same on every rank",
-    "engine": "torch's own loader and gpupipe's engines use different orders: install the same packages on every rank",
+    "engine": "planned and live loaders use different orders: install the same packages on every rank",
     "part": "give every rank its own, with shard=Shard.from_env()",
 }
 

@@ -157,8 +157,5 @@ class _Elsewhere:
     def following(self, later: int) -> EpochPlan | None:
         return None
 
-    def follow_changes(self) -> bool:
-        return False
-
     def build(self) -> Engine:
         return self._session.build()

@@ -15,11 +15,10 @@ from torch.utils.data import default_collate
 
 from ..engines.base import EngineConfig
 from ..errors import ConfigError, unexpected_argument
-from ..interop.samplers import length_of
 from ..planning.bad_samples import OnError
 from ..planning.blocks import BlockShuffle
 from ..reading.kept import CacheKind, check_cache
-from ..samplers import Sampler
+from ..translate.samplers import length_of
 from ..types import Shard, check_integer
 
 P = ParamSpec("P")
@@ -58,6 +57,7 @@ class Options(TypedDict, total=False):
     infinite: bool
     exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None
     global_batch_size: int | None
+    live: bool
 
 
 class Replaced(NamedTuple):
@@ -105,6 +105,7 @@ class Arguments:
     infinite: bool = False
     exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None
     global_batch_size: int | None = None
+    live: bool = False
     replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +134,7 @@ class Arguments:
             raise ConfigError(f"seed must be at least 0 and below 2**64, not {self.seed}")
 
         object.__setattr__(self, "cache_bytes", check_cache(self.cache, self.cache_bytes))
-        for name in ("scaled", "infinite"):
+        for name in ("scaled", "infinite", "live"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if self.epoch_length is not None:
@@ -161,19 +162,6 @@ class Arguments:
         """Return the given arguments that change which samples an epoch has, and that torch's loader lacks."""
         given = {"epoch_length": self.epoch_length, "infinite": self.infinite or None, "exclude": self.exclude}
         return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def not_in_torch(self) -> dict[str, Any]:
-        """Return the given arguments about samples and their order that torch's loader lacks."""
-        by_blocks = self.shuffle if isinstance(self.shuffle, BlockShuffle) else None
-        sampler = self.sampler if isinstance(self.sampler, Sampler) else None
-        ours = (
-            ("on_error", self.on_error, "raise"),
-            ("max_bad", self.max_bad, None),
-            ("shuffle", by_blocks, None),
-            ("sampler", sampler, None),
-        )
-        return {name: value for name, value, default in ours if value != default} | self.schedule
 
     def changed(self, **values: Any) -> Arguments:
         """Return a checked copy with other values."""

@@ -12,16 +12,15 @@ from torch import Tensor
 
 from ..engines.host.image_batch import ImageBatch
 from ..errors import ConfigError
-from ..interop.classes import shown
-from ..interop.transforms import translation
 from ..kernels.apply import apply_batch
 from ..kernels.each import apply_each
 from ..reading.buffers import BatchPool
 from ..rng import uniforms
 from ..transforms import Compose, PILToTensor, ToDtype, Transform
-from ..transforms.handwritten import HandWritten
 from ..transforms.lambda_ import Lambda
 from ..transforms.ops import Op
+from ..translate.classes import shown
+from ..translate.transforms import translation
 from .moved_targets import MovedTargets, mapped, name_of_target, wrapped
 
 
@@ -132,7 +131,7 @@ def _pipeline(transforms: Any, channels: int, dtype: torch.dtype) -> tuple[Compo
         )
     begun = len(translation(prefix, channels=channels).pipeline.skeleton)
     # What a script's functions do may change without a change of their names.
-    if not any(isinstance(t, (Lambda, HandWritten)) for t in _all(pipeline)):
+    if not any(isinstance(t, Lambda) for t in _all(pipeline)):
         if len(_known) >= _MOST_KNOWN:
             _known.pop(next(iter(_known)), None)
         _known[key] = transforms, pipeline, begun

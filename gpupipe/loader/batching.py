@@ -15,9 +15,6 @@ from torch.utils.data import DistributedSampler
 from ..datasets.dataset import Dataset
 from ..datasets.mixture import Mixture
 from ..errors import ConfigError
-from ..interop import is_batch_sampler_of_torch, translate_batch_sampler, translate_sampler
-from ..interop.classes import shown
-from ..interop.samplers import length_of
 from ..planning.batches import Batches, Countable, GivenBatches, Slices, StreamedSlices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.buckets import Bucketed
@@ -27,6 +24,8 @@ from ..planning.schedules import ENDLESS, SamplerPlan, Stretched, Without
 from ..reasons import Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
+from ..translate.classes import shown
+from ..translate.samplers import is_batch_sampler_of_torch, length_of, translate_batch_sampler, translate_sampler
 from ..types import Shard, check_integer
 from .arguments import Arguments, Shuffling
 
@@ -116,8 +115,7 @@ class Batching:
 
 def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     """Return the batching that the arguments ask for. Raises :class:`ConfigError` if they contradict each other."""
-    # The script's own __getitem__ may take numbers beyond what its __len__ says.
-    n = None if dataset.makes_by_hand else len(dataset)
+    n = len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
     if a.replaced is not None:

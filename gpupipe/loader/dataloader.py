@@ -21,6 +21,7 @@ from .agreement import gathered
 from .arguments import NAMES, Arguments, Options, Shuffling, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
+from .live_session import LiveEpoch
 from .samplers import arguments_within
 from .session import Counts, Session
 from .start import refreshed, session_of, with_arguments
@@ -35,8 +36,8 @@ _NOT_SHOWN = ("shuffle", "multiprocessing_context")
 class DataLoader(TorchLoader[Batches]):
     """Load batches of a dataset, decoded, augmented and on the device.
 
-    Takes torch's arguments. If gpupipe's engines cannot run something, torch's DataLoader runs it as it is, with one
-    warning that lists every reason. If an engine is named, an error is raised instead.
+    Takes torch's arguments. Datasets that gpupipe knows exactly are planned: numbers first, without code of the script.
+    For everything else torch's DataLoader runs the script's code, and only the pixels of images wait for an engine.
 
     >>> import numpy as np
     >>> from gpupipe import datasets
@@ -45,10 +46,9 @@ class DataLoader(TorchLoader[Batches]):
     [[3, 1], [4, 1], [5]]
 
     Args:
-        dataset: a gpupipe dataset; a torchvision image dataset or ``torch.utils.data.Subset``, whose transforms are
-            translated; a Hugging Face dataset with images in format ``"torch"``, or with a transform that only arranges
-            other transforms; or a dataset of user code that opens images with Pillow and passes them to transforms that
-            it holds. Any other dataset falls back to torch's DataLoader.
+        dataset: a gpupipe dataset, or any dataset of torch. torchvision's ``ImageFolder``, CIFAR and MNIST datasets,
+            and ``Subset`` and ``ConcatDataset`` of these, are planned if gpupipe has all of their transforms and the
+            other arguments are torch's own objects; all others are live. ``repr`` shows which.
         batch_size: samples per batch on this rank.
         shuffle: ``True`` for a new permutation of the whole dataset in every epoch. ``"blocks"`` or a
             :class:`gpupipe.BlockShuffle`, for files on slow storage, reads blocks of neighboring samples in random
@@ -59,16 +59,16 @@ class DataLoader(TorchLoader[Batches]):
             ``prefetch_factor``, each batch of these or of a dataset of user code is read when it is requested, as in
             torch; otherwise a few are read ahead. A resumed epoch skips the batches that were delivered, so the batch
             sampler must yield them again.
-        num_workers: threads of the DALI engine; worker processes of the torch engine, and for datasets of user code.
+        num_workers: threads of the DALI engine; worker processes of the torch engine, and of live loaders.
         collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
-            and returns a batch, whose tensors are moved to the device. It runs in this process, with global generators
-            that are seeded for each batch.
+            and returns a batch, whose tensors are moved to the device. With a gpupipe dataset it runs in this process,
+            with global generators that are seeded for each batch; in a live loader it runs where torch runs it.
         pin_memory: pin batches that stay on the CPU, if CUDA is available. Batches that go to a GPU are always pinned.
         drop_last: drop the last batch if it is short.
         timeout: seconds to wait for a batch of worker processes. Then an error shows where in its code the worker is.
             0 waits for ever, as is torch's default.
-        worker_init_fn, multiprocessing_context: options of worker processes. If the dataset needs none, these and a
-            ``timeout`` fall back to torch's DataLoader.
+        worker_init_fn, multiprocessing_context: options of worker processes, which only live loaders and
+            ``datasets.from_torch`` have.
         generator: the seed is drawn from it if ``seed`` is not given: at first use, and when an epoch begins after the
             script has seeded it again. A generator that was just seeded gives that seed.
         prefetch_factor: number of batches that are made ahead, per worker process if there are any; 2 by default. One
@@ -78,7 +78,7 @@ class DataLoader(TorchLoader[Batches]):
             batches of an epoch are delivered, the first ones of the next epoch are prepared, unless this is ``False``,
             user code takes part, or images are pixels in memory. They are discarded if anything has changed when that
             epoch begins, such as the epoch number, the transforms or a file.
-        pin_memory_device, in_order: a non-default value falls back to torch's DataLoader.
+        pin_memory_device, in_order: as in torch; a gpupipe dataset takes the default values only.
         device: device of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By default a GPU
             if there is one.
         engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
@@ -118,6 +118,9 @@ class DataLoader(TorchLoader[Batches]):
         global_batch_size: samples per batch over all ranks, in place of ``batch_size``. Every rank takes its share, so
             batches and steps stay as they are when a run continues on another number of ranks. If it is no multiple of
             that number, shares differ by one sample, and a warning says so; ``batch_size`` is the largest.
+        live: run the code of datasets that gpupipe knows, too: torch's DataLoader calls it, and only pixels of images
+            wait for an engine. Batches then equal those of torch's DataLoader from the same seed, so a run can be
+            compared with torch's. Datasets of gpupipe have no such code.
         max_bad: how many bad samples ``"skip"`` and ``"replace"`` allow: a share of the dataset (float) or a count
             (int). If there are more, :class:`SampleError` is raised.
 
@@ -137,9 +140,7 @@ class DataLoader(TorchLoader[Batches]):
     use ``load_state_dict``.
 
     Raises:
-        ConfigError: an argument is wrong, or has no equivalent in torch's DataLoader, which has to run the dataset.
-        TranslationError: something of torchvision or user code has no gpupipe equivalent, and an engine other than
-            ``"auto"`` and ``"torch"`` was named.
+        ConfigError: an argument is wrong, or only planned loaders have it.
         PipelineError: the engine cannot run the pipeline.
         MemoryBudgetError: a batch of a worker process does not fit into /dev/shm. The iterator raises it.
     """
@@ -252,8 +253,11 @@ class DataLoader(TorchLoader[Batches]):
         return len(self._followed)
 
     def __iter__(self) -> Iterator[Batches]:  # type: ignore[override]
-        batches = self._current().iterate()
-        return AnnouncedEpoch(batches) if self._announced and isinstance(batches, EpochIterator) else batches
+        session = self._current()
+        batches = session.iterate()
+        if self._announced and isinstance(batches, (EpochIterator, LiveEpoch)):
+            return AnnouncedEpoch(batches, session)
+        return batches
 
     def _current(self) -> Session:
         """Return the session, updated to what the script has changed since the last epoch."""
@@ -278,7 +282,7 @@ class DataLoader(TorchLoader[Batches]):
                 global batch size, it counts batches of the present size.
 
         Raises:
-            ConfigError: torch's DataLoader runs the dataset, or only a sampler of user code knows the order.
+            ConfigError: the loader is live, or only a sampler of user code knows the order.
             IndexError: the epoch has fewer steps, or no good sample in this one.
             SampleError: a sample cannot be read, and ``on_error="raise"``.
         """
@@ -406,14 +410,16 @@ class DataLoader(TorchLoader[Batches]):
         attributes too. ``bottleneck`` is ``None`` before the second batch, and then names the ``stage`` that limits the
         speed (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"processor"``,
         ``"memory"``, ``"lock"``, ``"model"``, or ``"nothing"`` if none stands out), its ``share`` of the time, ``why``,
-        and the ``next_step``. It is reliable after some seconds. Two loaders that are used in turns within one loop
+        and the ``next_step``. It is reliable after some seconds. ``images`` counts those that the script's own code
+        opened, and names the lines that looked at them. Two loaders that are used in turns within one loop
         count each other's stages.
 
         Args:
             all_ranks: sums over all ranks of the default process group, except for ``epochs``. All ranks must call it.
         """
         stats = self._session.stats
-        return (Counts.total(gathered(stats, self.shard)) if all_ranks else stats).shown(self._session.work)
+        counts = Counts.total(gathered(stats, self.shard)) if all_ranks else stats
+        return counts.shown(self._session.work, self._session.images)
 
     def __repr__(self) -> str:
         return "\n".join([f"{type(self).__name__}(", *(indent(line, "  ") for line in self._described()), ")"])

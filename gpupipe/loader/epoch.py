@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import default_collate
 
-from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine, Run
 from ..engines.delivery import delivered
@@ -22,12 +20,11 @@ from ..planning.bad_samples import FROM_EPOCH, PASSING, BadSamples
 from ..planning.epoch import EpochPlan
 from ..signal_handlers import raised_by_handler
 from ..stages import USER_CODE
-from ..transforms.compose import Compose
 from ..types import Batch, Plan
 from .arguments import Arguments
 from .bad_sample_report import BadSampleReport
 from .bottleneck import Meter
-from .collating import Collate, put_in, results_of, stacked, without_padding
+from .collating import Collate, stacked, without_padding
 from .plan_stream import PlanStream
 from .running import Lease, Running, one_thread_in_forks
 from .session import Counts
@@ -74,9 +71,6 @@ class Source(Protocol):
     generation: int
     """Current generation. Iterators of earlier generations have ended."""
     bad_samples: BadSamples
-    by_hand: set[int]
-    """Samples that no engine could make and that the script's own code must make."""
-
     collate: Collate | None
     """The script's collate function."""
     ahead: Ahead | None
@@ -101,18 +95,6 @@ class Source(Protocol):
 
     def build(self) -> Engine:
         """Build another engine."""
-
-    def follow_changes(self) -> bool:
-        """Return whether the script has changed its dataset or transforms since the last batch, so that engines
-        were replaced."""
-
-    @property
-    def dataset(self) -> Dataset:
-        """The dataset as it is now."""
-
-    @property
-    def pipeline(self) -> Compose:
-        """The pipeline that engines run."""
 
     def grow(self, size: int) -> None:
         """Build further engines for batches of up to ``size`` samples."""
@@ -211,14 +193,6 @@ class EpochIterator:
             # Evaluation may run in inference mode. Tensors made there cannot be written to outside of it: neither the
             # buffers that the engine keeps, by us, nor the batch, by the script.
             with torch.inference_mode(False), torch.set_grad_enabled(grad):
-                if session.follow_changes() and self._plans is not None:
-                    self._plans = replace(
-                        self._plans,
-                        dataset=session.dataset,
-                        pipeline=session.pipeline,
-                        bad_samples=session.bad_samples,
-                        by_hand=session.by_hand,
-                    )
                 if self._lease.run is None:
                     self._start(session)
                 batch = self._next(session)
@@ -291,7 +265,7 @@ class EpochIterator:
             except SampleError as e:
                 # A run answers plans in order, so this is the oldest one.
                 plan = stream.taken.popleft()
-                if self._asked_again(e.samples, plan, session):
+                if self._asked_past_caches(e.samples, plan, session):
                     continue
                 if bad_samples.on_error == "raise":
                     stream.due.popleft()
@@ -310,24 +284,6 @@ class EpochIterator:
                 continue
             plan = stream.taken.popleft()
             self._ready[plan.step] = batch
-
-    def _asked_again(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
-        """Ask again for a batch whose samples may still be readable. Returns whether that was possible."""
-        return self._asked_past_caches(bad, plan, session) or self._asked_by_hand(bad, plan, session)
-
-    def _asked_by_hand(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
-        """Ask for a batch again with the samples that no engine could make made by the script's code, which may handle
-        bad files.
-
-        Returns ``False`` if the script's code was tried already or does not exist.
-        """
-        assert self._plans is not None
-        failed = {sample.index for sample in bad} - plan.by_hand
-        if not failed or not self._plans.dataset.makes_by_hand:
-            return False
-        session.by_hand |= failed
-        self._ask_again(plan, session)
-        return True
 
     def _asked_past_caches(self, bad: Sequence[BadSample], plan: Plan, session: Source) -> bool:
         """Ask for a batch again if its bad samples were read from cached copies, which may be damaged. The copies are
@@ -390,19 +346,14 @@ class EpochIterator:
         session.valid = plan.valid
         session.stats.batches += 1
         session.stats.samples += plan.valid
-        session.stats.by_hand += len(batch.by_hand)
         self._lease.keep(batch)
         self._count(plan, session)
         images, target = batch.images, batch.target
         # The null engine delivers the plan itself as images.
         if images is not plan:
-            assert self._plans is not None
-            images = results_of(without_padding(images, plan), plan, self._plans.dataset.results)
-        if session.collate is None and not batch.by_hand:
+            images = without_padding(images, plan)
+        if session.collate is None:
             images = stacked(images)
-        if batch.by_hand and not (session.collate is None and put_in(batch.by_hand, images)):
-            collate = session.collate or Collate(default_collate, session.form)
-            return _collated(collate, session, images, target, plan, batch.by_hand)
         if plan.mixing and images is not plan:
             images, target = _mixed(images, target, plan)
         if session.collate is not None:

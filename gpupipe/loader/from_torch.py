@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ConfigError
-from ..interop.classes import class_name
+from ..translate.classes import class_name
 from ..types import Shard
 
 if TYPE_CHECKING:

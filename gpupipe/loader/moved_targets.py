@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..datasets.sample_form import rebuilt, with_values
 from ..errors import ConfigError
-from ..interop.classes import exact_name
-from ..interop.transforms import parts_of
 from ..kernels.moving import Moves
 from ..transforms.ops import Op, Views
+from ..translate.classes import exact_name
+from ..translate.transforms import parts_of
 
 
 def name_of_target(part: Any) -> str | None:
@@ -35,8 +35,16 @@ def wrapped(values: Tensor, like: Tensor, **settings: Any) -> Tensor:
 def mapped(change: Callable[[Any], Any], tree: Any) -> Any:
     """Change the elements of a list, tuple or mapping."""
     if isinstance(tree, Mapping):
-        return with_values(tree, {key: change(part) for key, part in tree.items()})
-    return rebuilt(tree, [*map(change, tree)])
+        made = {key: change(part) for key, part in tree.items()}
+        if isinstance(tree, MutableMapping) and type(tree) is not dict:
+            other = copy.copy(tree)  # constructors may take other arguments, like defaultdict's
+            other.update(made)
+            return other
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+    parts = [*map(change, tree)]
+    if hasattr(tree, "_fields"):
+        return type(tree)(*parts)
+    return tuple(parts) if isinstance(tree, tuple) else parts
 
 
 class MovedTargets:

@@ -151,7 +151,7 @@ class PlanStream:
 
 def _equal(a: Plan, b: Plan) -> bool:
     """Return whether two plans of one pipeline have equal samples and numbers."""
-    numbers = "seed", "epoch", "step", "valid", "consumed", "bad", "by_hand", "batch_shape"
+    numbers = "seed", "epoch", "step", "valid", "consumed", "bad", "batch_shape"
     arrays = "indices", "keys", "frames", "sizes"
     return all(getattr(a, name) == getattr(b, name) for name in numbers) and all(
         np.array_equal(getattr(a, name), getattr(b, name)) for name in arrays

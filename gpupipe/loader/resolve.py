@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data._utils import collate as torch_collate
 
 from ..datasets.dataset import Dataset
 from ..engines.base import EngineConfig
-from ..errors import ConfigError, DatasetError, PipelineError, TranslationError
-from ..interop import translate_dataset
-from ..interop.classes import exact_name, shown
-from ..interop.huggingface import Originals
-from ..interop.isolation import Isolated
-from ..interop.other_libraries import named_class
-from ..interop.reach import calls_reached
-from ..interop.replaced import is_foreign
-from ..interop.rows import Rows
-from ..interop.same_names import UnsupportedError
-from ..interop.samplers import gives_integers, is_batch_sampler_of_torch, key_of
-from ..interop.worker_functions import only_seeds, repeats_seeds
-from ..kernels.check import try_functions
+from ..errors import ConfigError, PipelineError
 from ..reading.kept import DecodedCache
 from ..reading.setup import Setup
 from ..reading.targets import check_targets
-from ..reasons import FallbackWarning, Reason, about, sentence
+from ..reasons import FallbackWarning, Reason
 from ..script_warnings import warn
 from ..transforms.compose import Compose
 from ..transforms.padding import padded
+from ..translate.classes import shown
 from .arguments import TIMEOUT, Arguments, DeviceLike
 from .batching import Batching, batching_of
-from .engine_choice import calls_of, choose_engine, has_calls
+from .engine_choice import choose_engine, has_calls
 
 
-class NotNative(Exception):
-    """Raised if only torch's DataLoader can do what was asked for."""
-
-    def __init__(self, reasons: Iterable[Reason | str], error: ConfigError | None = None):
-        self.reasons = tuple(dict.fromkeys(map(Reason.of, reasons)))
-        super().__init__(sentence(self.reasons))
-        self.error = error or ConfigError(f'{self}. Or use engine="auto"')
-        """The error for an engine that was named and cannot do it."""
-
-    @property
-    def code(self) -> str:
-        """Code of the first reason."""
-        return self.reasons[0].code
+class NotPlanned(Exception):
+    """A translated dataset needs something that only its own code in torch's DataLoader does."""
 
 
 @dataclass(frozen=True)
@@ -65,60 +38,35 @@ class Resolved:
     """Why this engine was chosen."""
     reasons: tuple[Reason, ...] = ()
     """Why ``engine="auto"`` passed over DALI."""
-    rows: tuple[Rows, ...] = ()
-    """Arrays of scripts' datasets whose code does not run any more."""
 
 
-def _refuse_others(dataset: Any) -> None:
-    """Raise :class:`DatasetError` for a path, since torch's loader would make batches of its letters, for a loader, and
-    for an object without samples."""
-    if isinstance(dataset, (str, os.PathLike)):
-        raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {named_class(dataset)}")
-    if isinstance(dataset, torch.utils.data.DataLoader):
-        raise DatasetError(f"DataLoader: the dataset is a {type(dataset).__name__}; give its dataset")
-    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
-        raise DatasetError(
-            f"DataLoader: the dataset is {shown(dataset)}; give one with __len__ and __getitem__, or one of "
-            "gpupipe.datasets"
-        )
-
-
-def resolve(a: Arguments) -> Resolved:
+def resolve(a: Arguments, dataset: Dataset) -> Resolved:
     """Check how the arguments fit together and complete the open ones. Touches no GPU and starts nothing.
 
+    Args:
+        a: the arguments.
+        dataset: ``a.dataset``, or its translation.
+
     Raises:
-        NotNative: gpupipe's engines cannot do it, and ``a.dataset`` is one that torch's DataLoader can run.
+        NotPlanned: ``dataset`` is a translation, and engines cannot make its batches.
         ConfigError: no loader can do it.
     """
-    device = device_of(a.device)
-    ours = isinstance(a.dataset, Dataset)
-    # Reasons are collected before any of them is raised, so that one warning has them all.
-    reasons = _foreign(a)
-    _refuse_others(a.dataset)
-    if not ours and (keys := _keys(a)):
-        raise NotNative([*keys, *reasons])
     try:
-        # On a CPU torch's loader transforms small images in memory as fast, and does so if nothing else is asked for.
-        small = a.engine_name != "auto" or device.type != "cpu" or bool(a.not_in_torch)
-        rows = list[Rows]()
-        dataset = translate_dataset(a.dataset, small=small, of_rows=partial(_of_rows, a, rows))
-    except TranslationError as e:
-        raise NotNative([*e.reasons, *reasons], e) from None
-    pipeline, more = _for_collate(a, dataset)
-    reasons += more
-    reasons += [*_whole_batches(a), *_own_seeds(a, dataset)] if dataset.runs_user_code else _worker_options(a)
-    reasons += [] if ours else _asks_worker(a, dataset)
-    if ours and reasons:
-        raise ConfigError(
-            f"{a.dataset!r} is gpupipe's, and its {a.engine_name} engine cannot do this: {sentence(reasons)}"
-        )
-    if reasons:
-        raise NotNative(reasons)
+        return _resolved(a, dataset)
+    except PipelineError:
+        if dataset is a.dataset:
+            raise
+        raise NotPlanned from None
+
+
+def _resolved(a: Arguments, dataset: Dataset) -> Resolved:
+    device, ours = device_of(a.device), dataset is a.dataset
+    _refuse_options(a, dataset)
+    pipeline = _pipeline_for_collate(a, dataset)
     if len(dataset) == 0:
-        error = ConfigError(f"{a.dataset!r} has no samples")
-        if ours:
-            raise error
-        raise NotNative([Reason(about(type(a.dataset).__name__, "it has no samples"), "empty")], error)
+        if not ours:
+            raise NotPlanned
+        raise ConfigError(f"{a.dataset!r} has no samples")
     batching = batching_of(a, dataset)
     one_at_a_time = _one_at_a_time(a, batching, dataset)
     setup = Setup(
@@ -145,105 +93,42 @@ def resolve(a: Arguments) -> Resolved:
     config, why, refused = choose_engine(a, setup)
     passed_over = tuple(Reason(text, "engine") for text in refused)
     if passed_over and not ours:
-        raise NotNative(passed_over)
-    if not ours:
-        _try_functions(dataset)
+        raise NotPlanned
     if passed_over:
         warn("engine='auto' takes the torch engine", passed_over, FallbackWarning)
-    return Resolved(setup, batching, config, why, passed_over, tuple(rows))
+    return Resolved(setup, batching, config, why, passed_over)
 
 
-def _of_rows(a: Arguments, used: list[Rows], rows: Rows) -> Dataset | None:
-    """Return a dataset of the arrays of a script's dataset, and add them to ``used``; ``None`` if its code has to
-    run."""
-    # Without user code there are no samples for a function of the script, and no worker processes.
-    if a.collates or _worker_options(a) or (rows.shows_index and not gives_integers(a.sampler, a.batch_sampler)):
-        return None
-    made = rows.dataset(live=a.num_workers == 0)
-    used.append(rows)
-    return made
+def _refuse_options(a: Arguments, dataset: Dataset) -> None:
+    """Raise :class:`ConfigError` for options of torch's loader that have no meaning for an engine."""
+    refused = []
+    if a.batch_sampler is None and a.batch_size is None:
+        refused.append("batch_size=None gives single samples: use batch_size=1")
+    if a.pin_memory_device:
+        refused.append(f"pin_memory_device={a.pin_memory_device!r} is torch's: use device=")
+    if not a.in_order:
+        refused.append("batches always come in order: leave in_order=False out")
+    if not dataset.runs_user_code and a.engine_name != "torch":
+        for name, default in (("worker_init_fn", None), ("timeout", 0), ("multiprocessing_context", None)):
+            if (value := getattr(a, name)) not in (default, TIMEOUT):
+                refused.append(
+                    f"{name}={shown(value)} is for worker processes, and gpupipe reads files in threads: leave it out, "
+                    'or use engine="torch"'
+                )
+    if refused:
+        raise ConfigError(f"{a.dataset!r} is gpupipe's, and its engines cannot do this: {'; '.join(refused)}")
 
 
-def replaced_collate() -> str:
-    """Return the name of a function of ``default_collate`` that the script has replaced; ``""`` if there is none."""
-    if is_foreign("", torch_collate.default_collate):
-        return "default_collate"
-    for kind, function in torch_collate.default_collate_fn_map.items():
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if is_foreign("", function) and any(issubclass(one, (torch.Tensor, int)) for one in kinds):
-            return f"default_collate_fn_map[{shown(kind)}]"
-    return ""
-
-
-def _for_collate(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
-    """Return the pipeline for the loader's collate function, and why there is none.
-
-    Functions of scripts take samples of different sizes. torch's own one stacks the first images of all samples, then
-    the second ones, and so on.
-    """
-    if not a.collates:
-        if name := replaced_collate():
-            return dataset.transform, [Reason(f"{name} is no longer torch's own", "replaced-function")]
-        if any(isinstance(getattr(column, "target", column), Originals) for column in dataset.columns.values()):
-            text = "its samples hold images before their transforms, which torch's default_collate rejects"
-            return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "original-images")]
-        if dataset.form is not None and dataset.form.on_host and not isinstance(a.dataset, Dataset):
-            text = "its samples hold PIL images, which torch's default_collate rejects"
-            return dataset.transform, [Reason(about(type(a.dataset).__name__, text), "pil-images")]
-        return _of_any_size(a, dataset) if dataset.images_per_sample > 1 else (dataset.transform, [])
-    if dataset.transform.mixing:
-        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
-        raise ConfigError(f"collate_fn={name} beside {dataset.transform.mixing[0]!r}: remove one of them")
-    dataset.keeps_targets = dataset.runs_user_code
-    if a.num_workers and "get_worker_info" in calls_reached(a.collate_fn):
-        text = f"collate_fn={shown(a.collate_fn)} asks for its worker process, and is called in the main process"
-        return dataset.transform, [Reason(text, "asks-worker")]
-    return _of_any_size(a, dataset)
-
-
-def _of_any_size(a: Arguments, dataset: Dataset) -> tuple[Compose, list[Reason]]:
-    """Return a pipeline for images that come out in different sizes, and why there is none."""
+def _pipeline_for_collate(a: Arguments, dataset: Dataset) -> Compose:
+    """Return the pipeline, which may give images of different sizes to a collate function of the script."""
     pipeline = dataset.transform
-    if not _may_differ_in_size(dataset):
-        return pipeline, []
-    if len(pipeline.outputs) == 1:
-        return padded(pipeline), []
-    if isinstance(a.dataset, Dataset):
-        return pipeline, []
-    text = "each of its samples has several views, which may come out in different sizes"
-    return pipeline, [Reason(about(type(a.dataset).__name__, text), "unlike-sizes")]
-
-
-def _whole_batches(a: Arguments) -> list[Reason]:
-    if not _takes_batches(a.dataset):
-        return []
-    text = about(type(a.dataset).__name__, "its __getitems__ gets the indices of a whole batch")
-    return [Reason(text, "whole-batches")]
-
-
-def _own_seeds(a: Arguments, dataset: Dataset) -> list[Reason]:
-    function, draws = a.worker_init_fn, any(t.draws for t in dataset.transform)
-    if a.num_workers == 0 or function is None or not draws or not repeats_seeds(function):
-        return []
-    text = f"worker_init_fn={shown(function)} may give the transforms the same random numbers in every epoch"
-    return [Reason(text, "own-seeds")]
-
-
-def _takes_batches(dataset: Any) -> bool:
-    """Return whether torch calls a ``__getitems__`` of user code, possibly through its own ones, which only
-    pass indices on."""
-    name = exact_name(dataset, "torch.utils.data")
-    if name == "Subset":
-        return _takes_batches(dataset.dataset)
-    if name == "StackDataset":
-        return any(map(_takes_batches, _parts(dataset.datasets)))
-    if exact_name(dataset, "datasets.arrow_dataset") == "Dataset":
-        return False  # which gpupipe reads row by row, if its transform allows it
-    return callable(getattr(dataset, "__getitems__", None))
-
-
-def _parts(datasets: Any) -> Any:
-    return datasets.values() if isinstance(datasets, dict) else datasets
+    if not a.collates:
+        return pipeline
+    if pipeline.mixing:
+        name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
+        raise ConfigError(f"collate_fn={name} beside {pipeline.mixing[0]!r}: remove one of them")
+    dataset.keeps_targets = dataset.runs_user_code
+    return padded(pipeline) if len(pipeline.outputs) == 1 and _may_differ_in_size(dataset) else pipeline
 
 
 def _one_at_a_time(a: Arguments, batching: Batching, dataset: Dataset) -> bool:
@@ -283,90 +168,6 @@ def _scaled(a: Arguments, dataset: Dataset) -> bool:
             f"{dataset.kind}; leave it out"
         )
     return a.scaled
-
-
-def _try_functions(dataset: Dataset) -> None:
-    """Raise :class:`NotNative` if user code among the transforms does what only torch's DataLoader allows.
-
-    An example is a change of the image size: the code was not written for gpupipe, so it need not follow its rules.
-    """
-    if not has_calls(dataset.transform):
-        return
-    size = dataset.common_size() or _TRIED
-    try:
-        with Isolated(dataset.transform) as isolated:
-            try_functions(isolated.made[0], size)
-    except PipelineError as e:
-        raise NotNative([Reason(str(e), "own-function")], e) from None
-    except UnsupportedError:
-        return  # the first batch tries what cannot be copied
-
-
-_TRIED = (256, 320)
-"""Pixels of the trial image if images have several sizes."""
-
-
-def _foreign(a: Arguments) -> list[Reason]:
-    """Reasons why the samples and batches of user code need torch's DataLoader."""
-    reasons = []
-    if a.batch_sampler is None and a.batch_size is None:
-        reasons.append(Reason("batch_size=None gives single samples", "single-samples"))
-    if a.pin_memory_device:
-        text = f"pin_memory_device={a.pin_memory_device!r} is torch's; gpupipe has device={a.pin_memory_device!r}"
-        reasons.append(Reason(text, "pin-memory-device"))
-    if not a.in_order:
-        reasons.append(Reason("batches always come in order", "in-order"))
-    return reasons
-
-
-def _keys(a: Arguments) -> list[Reason]:
-    """Reason from a sampler that gives anything else than integers, which only the script's dataset understands."""
-    name, given, batched = "sampler", a.sampler, False
-    if is_batch_sampler_of_torch(a.batch_sampler):
-        given = a.batch_sampler.sampler
-    elif a.batch_sampler is not None:
-        name, given, batched = "batch_sampler", a.batch_sampler, True
-    if given is None or a.replaced is not None or (key := key_of(given, batched=batched)) is None:
-        return []
-    return [Reason(f"the {name} {type(given).__name__} gives {key}, and gpupipe numbers the samples", "sampler-keys")]
-
-
-def _worker_options(a: Arguments) -> list[Reason]:
-    """Reasons from options of worker processes, which an engine that reads files itself does not have."""
-    function = a.worker_init_fn
-    if function is not None and (a.num_workers == 0 or only_seeds(function)):
-        function = None  # torch does not call it, or it only gives each worker other random numbers
-    given: list[tuple[str, Any, Any, str]] = [
-        (
-            "worker_init_fn",
-            function,
-            None,
-            "gpupipe reads files without worker processes, and random numbers come from the seed",
-        ),
-        (
-            "timeout",
-            0 if a.timeout == TIMEOUT else a.timeout,
-            0,
-            "gpupipe reads files in threads, which cannot be interrupted",
-        ),
-        ("multiprocessing_context", a.multiprocessing_context, None, "gpupipe reads files without worker processes"),
-    ]
-    if a.engine_name == "torch":
-        return []
-    return [
-        Reason(f"{name}={shown(value)} is for worker processes: {why}", "worker-option")
-        for name, value, default, why in given
-        if value != default
-    ]
-
-
-def _asks_worker(a: Arguments, dataset: Dataset) -> list[Reason]:
-    """Reasons from functions among the transforms that ask for their worker process."""
-    return [
-        Reason(f"transform {shown(call.function)} asks for its worker process, and runs in a thread", "asks-worker")
-        for call in calls_of(dataset)
-        if a.num_workers and "get_worker_info" in calls_reached(call.function)
-    ]
 
 
 def device_of(device: DeviceLike) -> torch.device:

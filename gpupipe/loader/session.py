@@ -1,14 +1,16 @@
-"""Interface between a loader and its implementations: gpupipe's engines (``native.py``), or torch's DataLoader
-(``plain.py``)."""
+"""Interface between a loader and its implementations: plans and engines (``planned.py``), or the
+script's own code (``live_session.py``)."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import ConfigError
 from ..reasons import Reason
@@ -19,8 +21,8 @@ from .bottleneck import Measured, Work, bottleneck
 from .stats import Stats
 
 _NO_PLANS = (
-    "torch's DataLoader runs this dataset, and it only knows the next batch; print the loader to see why gpupipe's "
-    "engines do not"
+    "the script's own code runs this dataset in torch's DataLoader, which only knows the next batch; pass one of "
+    "gpupipe.datasets, or a dataset class of torchvision with transforms that gpupipe knows"
 )
 
 
@@ -33,8 +35,6 @@ class Counts:
     samples: int = 0
     repaired: int = 0
     """Batches that were read a second time because of a bad sample."""
-    by_hand: int = 0
-    """Samples that the script's own code made, transforms included."""
     wait_seconds: float = 0.0
     work_seconds: float = 0.0
     measured: Measured = field(default_factory=Measured)
@@ -48,8 +48,8 @@ class Counts:
         sums |= {"epochs": max(values["epochs"] for values in each), "measured": Measured(**sums["measured"])}
         return cls(**sums)
 
-    def shown(self, work: Work) -> Stats:
-        """Return the counts, the speed, the time by stage, and the bottleneck."""
+    def shown(self, work: Work, images: dict[str, Any] | None = None) -> Stats:
+        """Return the counts, the speed, the time by stage, the bottleneck, and what happened to images."""
         counts = {name: value for name, value in vars(self).items() if name != "measured"}
         total = self.wait_seconds + self.work_seconds
         found = bottleneck(self.measured, work)
@@ -59,6 +59,7 @@ class Counts:
             stall=self.wait_seconds / total if total else 0.0,
             stages=dict(self.measured.stages),
             bottleneck=None if found is None else asdict(found),
+            images=images,
         )
 
 
@@ -76,6 +77,8 @@ class Session(ABC):
     started ends.
     """
 
+    images: dict[str, Any] | None = None
+    """What happened to images that the script's own code opened, for :class:`Stats`."""
     arguments: Arguments
     device: torch.device
     """Device of the batches."""
@@ -179,3 +182,10 @@ class Session(ABC):
     @abstractmethod
     def describe(self) -> list[str]:
         """Lines for ``repr``: the order, the engine and why it was chosen, the pipeline."""
+
+
+def count_samples(batch: Any) -> int:
+    """Return the number of samples in a batch, as far as its structure shows it."""
+    while isinstance(batch, (list, tuple, Mapping)) and batch:
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return len(batch) if isinstance(batch, (Tensor, np.ndarray)) and batch.ndim else 1

@@ -1,32 +1,40 @@
-"""Decides whether gpupipe's engines or torch's DataLoader run a loader."""
+"""Chooses a loader's session: planned for datasets that gpupipe knows, live for everything else."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from ..errors import ConfigError
-from ..interop.datasets import OnlyRows
-from ..reasons import FallbackWarning
-from ..script_warnings import warn
-from .arguments import Arguments
-from .native import NativeSession
-from .plain import PlainSession
-from .resolve import NotNative
-from .running import one_thread_in_forks
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+from ..datasets.dataset import Dataset
+from ..errors import ConfigError, DatasetError
+from ..formats.registry import format_of, others_files
+from ..samplers import Sampler
+from ..translate.classes import exact_name, shown
+from ..translate.datasets import translated
+from ..translate.replaced import is_foreign
+from .arguments import TIMEOUT, Arguments
+from .live_session import LiveSession
+from .planned import PlannedSession
+from .resolve import NotPlanned
 from .session import Session
 
 
 def session_of(a: Arguments) -> Session:
-    """Return the session for these arguments.
-
-    With ``engine="auto"`` and ``"torch"``, torch's DataLoader runs what gpupipe cannot. ``"auto"`` issues one warning
-    with every reason. Other engines raise an error.
-    """
-    try:
-        with one_thread_in_forks():  # runs functions and Datasets of the script
-            return NativeSession(a)
-    except NotNative as e:
-        return _plain(a, e)
+    """Return the session for these arguments."""
+    if isinstance(a.dataset, Dataset):
+        if a.live:
+            raise ConfigError(f"live=True runs a dataset's own code in torch's DataLoader, and {a.dataset!r} has none")
+        return PlannedSession(a, a.dataset)
+    _check(a.dataset)
+    if not a.live and _as_torch_has_it(a) and (dataset := translated(a.dataset)) is not None:
+        try:
+            return PlannedSession(a, dataset)
+        except NotPlanned:
+            pass
+    return LiveSession(a)
 
 
 def with_arguments(session: Session, **changed: Any) -> Session:
@@ -34,7 +42,7 @@ def with_arguments(session: Session, **changed: Any) -> Session:
     state = session.state() if session.has_begun else None
     session.close()
     other = session_of(session.arguments.changed(**changed))
-    # A session on the other kind of loader cannot read this state.
+    # A session of the other kind cannot read this state.
     if state is not None and type(other) is type(session):
         other.load(state)
     other.report, other.stats = session.report, session.stats
@@ -45,29 +53,63 @@ def refreshed(session: Session) -> Session:
     """Return the session for an epoch that begins now, after any changes in dataset and sampler."""
     try:
         return session.refreshed()
-    except NotNative as e:
-        changed = _plain(session.arguments, e)
-        assert isinstance(session, NativeSession)
-        # Only the number of the epoch carries over; torch's loader begins it at its first batch.
-        changed.next_epoch = session.position.next_epoch
+    except NotPlanned:
         session.close()
-        return changed
+        other = LiveSession(session.arguments)
+        # Only the number of the epoch carries over.
+        assert isinstance(session, PlannedSession)
+        other.set_epoch(session.position.next_epoch)
+        other.report, other.stats = session.report, session.stats
+        return other
 
 
-def _plain(a: Arguments, e: NotNative) -> PlainSession:
-    if a.engine_name not in ("auto", "torch"):
-        raise e.error from None
-    if a.cache is not None:
-        raise ConfigError(
-            f"cache={a.cache!r}: torch's own loader has no cache, but has to do this work because "
-            f"{'; '.join(why.text for why in e.reasons)}; leave cache and cache_bytes out"
-        ) from None
-    if a.scaled:
-        raise ConfigError(
-            "scaled=True: torch's own loader decodes every image in full, but has to do this work because "
-            f"{'; '.join(why.text for why in e.reasons)}; leave it out"
-        ) from None
-    session = PlainSession(a, e.reasons, e.error.rows if isinstance(e.error, OnlyRows) else None)
-    if a.engine_name == "auto":
-        warn("DataLoader runs on torch's own loader, without DALI", e.reasons, FallbackWarning)
-    return session
+def _check(dataset: Any) -> None:
+    """Raise :class:`DatasetError` for a path, since torch's loader would make batches of its letters, for a loader, and
+    for an object without samples."""
+    if isinstance(dataset, (str, os.PathLike)):
+        raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {_named_class(os.fspath(dataset))}")
+    if isinstance(dataset, torch.utils.data.DataLoader):
+        raise DatasetError(f"DataLoader: the dataset is a {type(dataset).__name__}; give its dataset")
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
+        raise DatasetError(
+            f"DataLoader: the dataset is {shown(dataset)}; give one with __len__ and __getitem__, or one of "
+            "gpupipe.datasets"
+        )
+
+
+def _named_class(path: str) -> str:
+    found = format_of(path)
+    if found is None and (why := others_files(path)):
+        return why
+    is_list = path.lower().endswith((".csv", ".tsv", ".txt"))
+    name = found.__name__ if found is not None else "ImageList" if is_list else "ImageFolder"
+    return f"a path names no transforms; write gpupipe.datasets.{name}({path!r}, transform)"
+
+
+def _as_torch_has_it(a: Arguments) -> bool:
+    """Return whether everything around the dataset is torch's own or gpupipe's, so that no code of the script runs."""
+    batches = a.batch_sampler
+    if batches is not None and exact_name(batches, "torch.utils.data") != "BatchSampler":
+        return False
+    sampler = a.sampler if batches is None else batches.sampler
+    known = sampler is None or isinstance(sampler, Sampler) or exact_name(sampler, "torch.utils.data", "gpupipe.loader")
+    for_workers = (a.worker_init_fn, a.multiprocessing_context)
+    return bool(
+        known
+        and not a.collates
+        and not _replaced_collate()
+        and for_workers == (None, None)
+        and a.timeout in (0, TIMEOUT)
+        and (a.batch_size is not None or batches is not None)
+        and a.in_order
+        and not a.pin_memory_device
+    )
+
+
+def _replaced_collate() -> bool:
+    """Return whether the script has replaced a part of ``default_collate``."""
+    functions = [torch_collate.default_collate]
+    for kind, function in torch_collate.default_collate_fn_map.items():
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        functions += [function] if any(issubclass(one, (torch.Tensor, int)) for one in kinds) else []
+    return any(is_foreign("", function) for function in functions)

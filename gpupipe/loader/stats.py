@@ -37,9 +37,11 @@ class Stats(dict[str, Any]):
         return int(self["repaired"])
 
     @property
-    def by_hand(self) -> int:
-        """Samples that the script's own code made, transforms included."""
-        return int(self["by_hand"])
+    def images(self) -> dict[str, Any] | None:
+        """What happened to images that a script's own code opened on this rank: ``"opened"``, ``"waited"`` (made by the
+        engine), and ``"looks"``, how often a line looked at pixels. ``None`` for a planned loader."""
+        images: dict[str, Any] | None = self["images"]
+        return images
 
     @property
     def wait_seconds(self) -> float:

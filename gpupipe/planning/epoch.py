@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set as AbstractSet
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def resolve_plan(plan: Plan, pipeline: Compose, sizes: npt.NDArray[np.int32]) ->
     Raises :class:`PipelineError` if the resulting images differ in size and cannot be stacked.
     """
     ops, images, mixing = pipeline.resolve(
-        plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes, plan.chosen, plan.batch_shape
+        plan.seed, plan.epoch, plan.keys, _some_size(sizes), plan.boxes, plan.batch_shape
     )
     views = images.views or (images,)
     for view, output in zip(views, pipeline.outputs, strict=True):
@@ -95,8 +95,6 @@ class EpochPlan:
     epoch: int
     bad_samples: BadSamples | None = None
     """Policy for bad samples. With ``None`` the engine raises."""
-    by_hand: AbstractSet[int] = frozenset()
-    """Samples that the script's own code must make. The set grows during the epoch."""
 
     def __getitem__(self, step: int) -> Plan:
         positions, valid, consumed = self.batches.take(step)
@@ -114,11 +112,8 @@ class EpochPlan:
                 window=self.batches.window(step),
                 ranks=self.batches.ranks,
             )
-        by_hand = frozenset(indices.tolist()) & self.by_hand if self.by_hand else frozenset[int]()
         shape = self.batches.shape(step)
-        plan = Plan(
-            self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, by_hand=by_hand, batch_shape=shape
-        )
+        plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, batch_shape=shape)
         # Only now, because bad samples may have been replaced.
         plan = with_boxes(self.dataset, self.pipeline, plan)
         frames = frames_of(self.dataset, self.pipeline, plan)

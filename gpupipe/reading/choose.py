@@ -17,7 +17,7 @@ from .setup import Setup
 from .smaller import Smaller
 from .user_code import UserCodeReader
 
-_RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "encoded"}
+_RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
 _CODES = 255
 """Maximum number of codings with names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 

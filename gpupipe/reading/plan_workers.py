@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import deque
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
 from ..codecs.openers import pickled, register
+from ..codecs.retry import with_retries
 from ..errors import EngineError, GpupipeError
 from ..signal_handlers import pass_on, raised_by_handler
 from ..stages import Spent, add, spent
@@ -81,7 +83,7 @@ class _Jobs(TorchDataset[Any], Generic[R]):
     """Dataset of the DataLoader: item ``(run, plan)`` is ``job(plan)``."""
 
     def __init__(self, job: Callable[[Plan], R], setup: Setup):
-        self.job, self.given, self._dataset = job, setup.given, setup.dataset
+        self.job, self.given = job, setup.given
         # Name the CPU, because scripts may call torch.set_default_device().
         current = torch.zeros(1, dtype=torch.int64, device="cpu")
         self.current: Tensor = current.share_memory_() if setup.num_workers > 0 else current  # type: ignore[no-untyped-call]
@@ -95,10 +97,6 @@ class _Jobs(TorchDataset[Any], Generic[R]):
         if plugins is not None:
             register(plugins)
         self.__dict__.update(state)
-
-    def set_up(self) -> None:
-        """Take over changes that ``worker_init_fn`` made to the script's dataset."""
-        self._dataset.refresh()
 
     def __getitem__(self, item: tuple[int, Item]) -> _Done | _Failure | None:
         run, plan = item
@@ -131,15 +129,10 @@ class _Pool(Generic[R]):
 
     def start(self, items: Iterator[Item]) -> tuple[int, Iterator[Any]]:
         """Return (number of the run, its results), starting the processes if there are none."""
-        if self._loader is None:
-            self._jobs, self._loader = self._build()
-        assert self._jobs is not None
         # Processes outlive a run, and skip the plans that an earlier run left in the queue.
         self._feed.items, self._feed.run = items, self._feed.run + 1
-        self._jobs.current[0] = self._feed.run
         try:
-            with torch.device("cpu"):  # torch draws a seed on the default device, with a CPU generator
-                return self._feed.run, iter(self._loader)
+            return self._feed.run, with_retries(lambda: "worker processes", self._begin)
         except BaseException as e:
             self.stop()
             if isinstance(e, OSError):
@@ -147,6 +140,19 @@ class _Pool(Generic[R]):
                     f"cannot start {self._setup.num_workers} worker processes: {e}; lower num_workers, or raise the "
                     "limits on processes, memory and open files (ulimit -a)"
                 ) from e
+            raise
+
+    def _begin(self) -> Iterator[Any]:
+        try:
+            if self._loader is None:
+                self._jobs, self._loader = self._build()
+            assert self._jobs is not None
+            self._jobs.current[0] = self._feed.run
+            with torch.device("cpu"):  # torch draws a seed on the default device, with a CPU generator
+                return iter(self._loader)
+        except RuntimeError as e:  # torch's, for a number in shared memory
+            if os.strerror(errno.EMFILE) in str(e):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from e
             raise
 
     def is_ready(self) -> bool:

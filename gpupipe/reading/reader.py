@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..codecs.coding import Coding
 from ..errors import BadSample
 from ..signal_handlers import pass_on
 from ..transforms.ops import Op
-from ..types import ByHand, Plan
+from ..types import Plan
 from .torch_threads import torch_threads
 
 R = TypeVar("R")
@@ -76,13 +76,6 @@ class Loaded:
     ops: tuple[Op, ...] | None = None
     """The plan's ops for these images. The coordinates of a first crop refer to the encoded image, which is rotated
     afterwards, or to ``pixels``. ``None`` means the plan's own ops."""
-    by_hand: Mapping[int, ByHand] = field(default_factory=dict)
-    """Samples made by the script's own code, by row. If it made all, there are no media."""
-
-    @property
-    def is_by_hand(self) -> bool:
-        """Whether there is nothing for an engine to do."""
-        return len(self.by_hand) == len(self.plan) > 0
 
 
 class Reader(ABC):

@@ -21,10 +21,9 @@ from ..datasets.dataset import Dataset
 from ..kernels.picture import Picture
 from ..stages import STORAGE
 from ..transforms.compose import Compose
-from ..types import ByHand, Plan
+from ..types import Plan
 from .decoder import Decoder, Part, Wanted, Whole, pillow_version
 from .kept import DecodedCache, Kept
-from .sample import NOTHING, Noticed, parts_of
 from .smaller import Smaller
 from .windows import ops_left, window_of
 
@@ -40,12 +39,11 @@ class Taken(NamedTuple):
     """Pixels of a sample."""
 
     pictures: Sequence[Picture]
-    """Its image or images, or the frames of a clip, each u8[H, W, 3] or a PIL image in RGB."""
+    """Its image, or the frames of a clip, each u8[H, W, 3] or a PIL image in RGB."""
     done: int = 0
     """Number of the plan's ops, from the first, that are already applied to every picture."""
     target: Any = None
     """Values that user code returned besides the images."""
-    noticed: Noticed = NOTHING
     decoded: bool = True
     """``False`` if the pixels came from a cache."""
 
@@ -138,20 +136,15 @@ class TakeBatch:
         """Return the plan's remaining ops for a batch of taken images."""
         return ops_left(self._plan, self.done)
 
-    def __call__(self, row: int) -> Taken | ByHand:
-        """Return the sample of a row, or the sample that the script's own code made.
+    def __call__(self, row: int) -> Taken:
+        """Return the sample of a row.
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`, and any error of user code.
         """
         dataset, index = self._take.dataset, int(self._plan.indices[row])
         if dataset.runs_user_code:
-            fetched: Any = dataset.fetch(index)
-            if isinstance(fetched, ByHand):
-                return fetched
-            media, target, noticed = parts_of(fetched)
-            images = media if dataset.images_per_sample > 1 else [media]
-            pictures = [self.image(row, image).pictures[0] for image in images]
-            return Taken(pictures, target=target, noticed=noticed)
+            media, target = dataset.fetch(index)
+            return Taken(self.image(row, media).pictures, target=target)
         return self.known(row)
 
     def known(self, row: int) -> Taken:

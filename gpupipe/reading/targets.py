@@ -10,7 +10,6 @@ import torch
 
 from ..codecs.files import Undecodable
 from ..datasets.dataset import Dataset
-from ..datasets.sample_form import Rest, SampleForm, leaves
 from ..errors import BadSample, ConfigError, PipelineError
 from ..kernels.moving import Moves, check_followed
 from ..targets import Target
@@ -45,7 +44,7 @@ def check_targets(dataset: Dataset, pipeline: Compose) -> None:
     names = ", ".join(map(repr, columns))
     boxes = [name for name, target in columns.items() if target.format]
     needing = [t for t in pipeline.transforms if t.on_objects or t.draws_by_boxes]
-    if needing and not boxes and not dataset.brings_boxes:
+    if needing and not boxes:
         raise ConfigError(
             f"{needing[0]!r} needs boxes, and {dataset!r} has no column of them; leave it out, or add targets.Boxes "
             "with datasets.Columns"
@@ -126,26 +125,22 @@ def collated(target: Target, values: Sequence[Any]) -> Any:
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in batch]
 
 
-def with_numbers(target: Any, form: SampleForm | None) -> Any:
+def with_numbers(target: Any) -> Any:
     """Return the targets of a batch with lists of Python numbers in place of the tensors whose rows are numbers in a
     sample. Reading them from a GPU would wait for it."""
     if isinstance(target, torch.Tensor):
         return target.tolist()
     if not isinstance(target, dict):
         return target
-    found = () if form is None else leaves(form.tree)
-    tensors = {leaf.path[0] for leaf in found if isinstance(leaf, Rest) and leaf.tensor}
     return {
-        name: values.tolist()
-        if isinstance(values, torch.Tensor) and values.ndim == 1 and name not in tensors
-        else values
+        name: values.tolist() if isinstance(values, torch.Tensor) and values.ndim == 1 else values
         for name, values in target.items()
     }
 
 
-def targets_by_sample(target: Any, count: int, form: SampleForm) -> Any:
+def targets_by_sample(target: Any, count: int) -> Any:
     """Return the target of each sample of a batch: Python numbers and texts, tensors, or dictionaries of these."""
-    columns = with_numbers(target, form)
+    columns = with_numbers(target)
     if not isinstance(columns, dict):
         return columns
     return [{name: values[i] for name, values in columns.items()} for i in range(count)]

@@ -90,13 +90,11 @@ class _Guard:
         listen_without_a_file()
         threading.Thread(target=_watch, name="gpupipe-watch", daemon=True).start()
         info: Any = get_worker_info()
-        jobs, given = info.dataset, getattr(info.dataset, "given", None)
+        given = getattr(info.dataset, "given", None)
         if given is not None:
             object.__setattr__(info, "dataset", given)  # as scripts expect; torch itself rejects setting it
         if self.init is not None:
             self.init(worker)
-            if given is not None:
-                jobs.set_up()
 
 
 def _watch() -> None:
@@ -121,7 +119,8 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         self._workers: list[Any] = []
         _ITERATORS.add(self)
         try:
-            super().__init__(loader)
+            with _FORKING:
+                super().__init__(loader)
         except BaseException:
             self._lost = True
             self._shutdown_workers()
@@ -160,13 +159,15 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         # torch keeps (worker,) for a batch that has not arrived, and (worker, batch) for one that has.
         owing = self._task_info.get(self._rcvd_idx, ())
         late = [owing[0]] if len(owing) == 1 else range(len(self._workers))
-        stacks = (f"worker {i} (pid {self._workers[i].pid}):\n{stack_of(self._workers[i].pid)}" for i in late)
-        return "\n".join(
-            (
-                f"DataLoader timed out after {self._timeout:g} seconds; a larger timeout waits longer, and timeout=0 "
-                "for ever. Most recent call first:",
-                *stacks,
+        stacks = [f"worker {i} (pid {self._workers[i].pid}):\n{stack_of(self._workers[i].pid)}" for i in late]
+        advice = "a larger timeout waits longer, and timeout=0 for ever"
+        if any("in manual_seed" in stack and "in _worker_loop" in stack for stack in stacks):
+            advice = (
+                "another thread drew from torch's generator while the worker was forked, so its lock is never released "
+                "there: draw from a generator of your own, or pass multiprocessing_context='forkserver'"
             )
+        return "\n".join(
+            (f"DataLoader timed out after {self._timeout:g} seconds; {advice}. Most recent call first:", *stacks)
         )
 
     def _shutdown_workers(self) -> None:
@@ -320,9 +321,29 @@ iterator refers to. These close the queues, and workers would never be told to e
 _ITERATORS: weakref.WeakSet[_Bounded] = weakref.WeakSet()
 
 
+class _Forking(threading.local):
+    """Whether this thread starts workers."""
+
+    now = False
+
+    def __enter__(self) -> None:
+        self.now = True
+
+    def __exit__(self, *_: object) -> None:
+        self.now = False
+
+
+_FORKING = _Forking()
+
+
 def _in_forked_child() -> None:
-    """Keep multiprocessing from ending our workers when a child of os.fork() exits: it takes them for the child's
-    own."""
+    """Show a worker's stack on request, from its very beginning: torch draws before it calls ``worker_init_fn``.
+
+    Keep multiprocessing from ending our workers when a child of os.fork() exits: it takes them for the child's own.
+    """
+    if _FORKING.now:
+        _FORKING.now = False
+        show_stack_on_request()
     for iterator in list(_ITERATORS):
         multiprocessing.process._children.difference_update(iterator._workers)  # type: ignore[attr-defined]
 
@@ -363,13 +384,19 @@ def _join(workers: Sequence[Any], seconds: float) -> None:
 
 def _close(queue: Any) -> None:
     """Close a queue whose reader is dead. Make room in the pipe, because the thread that feeds it may wait for that."""
-    fd = os.dup(queue._reader.fileno())  # the thread closes the original, whose number may be reused
+    queue.cancel_join_thread()
     try:
-        queue.cancel_join_thread()
+        fd = os.dup(queue._reader.fileno())  # the thread closes the original, whose number may be reused
+    except OSError:  # too many open files
+        queue.close()
+        return
+    poller = select.poll()  # select() takes numbers below 1,024 only
+    poller.register(fd, select.POLLIN)
+    try:
         queue.close()
         thread, until = queue._thread, time.monotonic() + _GRACE
         while thread is not None and thread.is_alive() and time.monotonic() < until:
-            if select.select([fd], [], [], 0.005)[0]:
+            if poller.poll(5):
                 os.read(fd, 1 << 16)
     finally:
         os.close(fd)

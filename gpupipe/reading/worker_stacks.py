@@ -16,12 +16,16 @@ _SIGNAL = getattr(signal, "SIGRTMAX", 0) - 3
 """A signal without a meaning, which scripts do not use."""
 _ANSWER = 0.5
 """Seconds that a worker has to write its stack."""
+_shown = 0
+"""Process that does so. A fork inherits the number."""
 
 
 def show_stack_on_request() -> None:
     """Make this worker write its stack to a file in memory when :func:`stack_of` asks."""
-    if hasattr(os, "memfd_create"):
-        faulthandler.register(_SIGNAL, os.memfd_create(_name(os.getpid())), all_threads=False)
+    global _shown
+    if hasattr(os, "memfd_create") and _shown != os.getpid():
+        _shown = os.getpid()
+        faulthandler.register(_SIGNAL, os.memfd_create(_name(_shown)), all_threads=False)
 
 
 def stack_of(pid: int) -> str:

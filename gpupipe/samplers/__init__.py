@@ -1,7 +1,7 @@
 """Samplers whose orders are functions of seed and epoch: pass one as ``DataLoader(dataset, sampler=...)``.
 
 The loader divides these orders into ranks, resumes them at any step and finds the samples of any step, as with
-``shuffle=True``. They need a dataset of gpupipe or one that gpupipe runs itself; torch's own loader does not take them.
+``shuffle=True``. They need a planned loader: a dataset of gpupipe, or one of torchvision that gpupipe knows.
 
 A sample that an epoch has several times draws other numbers each time.
 """

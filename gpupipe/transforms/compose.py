@@ -103,7 +103,6 @@ class Compose:
         keys: npt.NDArray[np.uint64],
         sizes: npt.NDArray[np.integer],
         boxes: BatchBoxes | None = None,
-        chosen: F64 | None = None,
         batch_shape: tuple[int, int] | None = None,
     ) -> Resolved:
         """Resolve all transforms for a batch.
@@ -113,11 +112,10 @@ class Compose:
             keys: u64[B], keys of the samples.
             sizes: int[B, 2], height and width of the decoded images.
             boxes: boxes of the images; required if :attr:`draws_by_boxes`.
-            chosen: f64[B, K], numbers that the script's own code chose.
             batch_shape: height and width that the order of samples gives the images.
         """
         draw = lambda key, draws: uniforms(seed, epoch, key, keys, draws)  # noqa: E731
-        return self.resolve_with(draw, sizes, boxes, chosen, batch_shape)
+        return self.resolve_with(draw, sizes, boxes, batch_shape)
 
     def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
         """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
@@ -159,13 +157,12 @@ class Compose:
         draw: Callable[[int, int], F64],
         sizes: npt.NDArray[np.integer],
         boxes: BatchBoxes | None = None,
-        chosen: F64 | None = None,
         batch_shape: tuple[int, int] | None = None,
     ) -> Resolved:
         """Resolve like :meth:`resolve`, taking uniform numbers f64[B, draws] from ``draw(key, draws)``."""
         # Every geometric op moves the boxes, which is wasted unless a transform draws by them.
         known = boxes if self.draws_by_boxes else None
-        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, chosen=chosen, batch_shape=batch_shape)
+        images = Images(np.asarray(sizes, np.int64).reshape(-1, 2), boxes=known, batch_shape=batch_shape)
         ops: list[Op] = []
         mixing: list[Mixing] = []
         on_batch = on_objects = None
@@ -308,13 +305,13 @@ def flatten(transforms: Iterable[Any], where: str) -> tuple[Transform, ...]:
         else:
             raise ConfigError(
                 f"{where}: {t!r} ({type(t).__module__}.{type(t).__qualname__}) is not a gpupipe transform; "
-                "gpupipe.interop.translate_transform() converts torchvision's transforms"
+                "a dataset's transform= takes torchvision's as they are, in a list or in its Compose"
             )
     return tuple(flat)
 
 
 def _of_torchvision(t: Any) -> bool:
-    """Return whether ``t`` is a torchvision transform or inherits from one; ``interop`` translates those."""
+    """Return whether ``t`` is a torchvision transform or inherits from one; ``translate`` translates those."""
     return _is_from(t, "torchvision")
 
 
@@ -323,19 +320,16 @@ def _is_from(t: Any, *libraries: str) -> bool:
 
 
 def _has_others(t: Any) -> bool:
-    """Return whether ``t`` is a transform of another library, or a list or a script's object with such transforms."""
+    """Return whether ``t`` is a transform of another library, or a list with such transforms."""
     if isinstance(t, (list, tuple)):
         return any(map(_has_others, t))
     if isinstance(t, (Transform, Compose, type)):
         return False
-    if _is_from(t, *_OTHERS) or type(t).__module__.startswith("torch.nn.modules"):
-        return True
-    held = getattr(t, "__dict__", {}).values() if callable(t) else ()
-    return any(_is_from(part, *_OTHERS) for part in held)
+    return _is_from(t, *_OTHERS) or type(t).__module__.startswith("torch.nn.modules")
 
 
-_OTHERS = "albumentations", "timm", "torchvision"
-"""Libraries whose transforms ``interop`` translates."""
+_OTHERS = "timm", "torchvision"
+"""Libraries whose transforms ``translate`` translates."""
 
 
 def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[Views, Images]:

@@ -27,8 +27,6 @@ def resized(transform: Any, images: Images, height: I64, width: I64, u: F64 | No
     antialias = transform.antialias or images.kind == "pil"  # PIL always filters when it shrinks
     if images.kind == "tensor" and not {"box", "hamming"}.isdisjoint(modes):
         raise transform.refuse(f"interpolation {transform.interpolation!r} exists for PIL images only")
-    if images.kind == "array" and (images.dtype != "uint8" or not {"nearest", "bilinear"}.issuperset(modes)):
-        raise transform.refuse(f"OpenCV resizes arrays of uint8, nearest or bilinear, not {images.dtype}")
     ops: list[Op] = []
     choice = np.zeros(len(height), np.int64) if u is None else below(u, len(modes))
     for k, mode in enumerate(modes):

@@ -26,9 +26,6 @@ class Images:
     shape: tuple[int, ...] = ()
     """Shape of a function's result if that result is not an image of one or three channels. ``sizes`` then means
     nothing, and only functions can follow."""
-    chosen: F64 | None = None
-    """f64[B, K]: numbers that the script's own code chose for each image, for every
-    :class:`~gpupipe.transforms.chosen.Chosen` that follows."""
     views: tuple[Images, ...] = ()
     """Properties of each view if the images were split into several views. The fields above then mean nothing."""
     boxes: BatchBoxes | None = None

@@ -89,8 +89,6 @@ def _deviations(value: Any, what: str) -> Point:
 
 def check_mode(transform: Transform, interpolation: str, images: Images) -> None:
     """Raise :class:`PipelineError` if the library of the images has no such interpolation."""
-    if images.kind == "array":
-        raise transform.refuse("arrays cannot be rotated or warped; put it before ToArray, or after ToTensorV2")
     if interpolation not in MODES[images.kind]:
         of = "PIL images" if images.kind == "pil" else "tensors"
         raise transform.refuse(

@@ -16,10 +16,12 @@ from torch.utils.data import DataLoader as TorchLoader
 from ..bench.machine import cores
 from ..datasets.dataset import Dataset
 from ..errors import GpupipeError
-from ..interop.samplers import length_of
 from ..loader.dataloader import DataLoader
-from ..loader.plain import PlainSession, count_samples
+from ..loader.live_session import LiveSession
+from ..loader.session import count_samples
 from ..reasons import ADVICE, GpupipeWarning, Reason
+from ..translate.samplers import length_of
+from .compare import compared
 from .watch import Made
 
 TORCHS_OWN = "torch's own loader"
@@ -31,12 +33,6 @@ _HELPS = 1.1
 _FEW = 4
 """Samples of a batch up to which planning it may take longer than loading them. For JPEGs of 64 x 64 pixels, batches of
 two are slower than with torch's loader, and batches of four are not."""
-_OPTIONS = {
-    "in-order": ("in_order",),
-    "pin-memory-device": ("pin_memory_device",),
-    "worker-option": ("worker_init_fn", "timeout", "multiprocessing_context"),
-}
-"""Arguments that a reason is about, so that leaving them out can be measured."""
 _DEFAULTS = {name: it.default for name, it in inspect.signature(TorchLoader.__init__).parameters.items()}
 """Default values of torch's arguments."""
 
@@ -96,6 +92,8 @@ class Explained:
     or ``"reference"`` (gpupipe's torch engine, for datasets that only gpupipe reads)."""
     ratios: tuple[float, ...] = ()
     """Speed of gpupipe's choice, divided by that of torch's loader or of the reference, in every round."""
+    compared: str = ""
+    """How the first batches compare with torch's from the same seed, if the script's own code makes them."""
     not_measured: str = ""
     """Why something was not measured."""
     change: Change = Change("nothing")
@@ -130,9 +128,9 @@ def explain(made: Made, *, seconds: float = 3.0, progress: Callable[[str], None]
         loader, said = found
         stack.callback(loader.close)
         session = loader._session
-        plain = isinstance(session, PlainSession)
+        as_torch = isinstance(session, LiveSession) and not session.waits
         facts |= {
-            "engine": TORCHS_OWN if plain else session.engine[0],
+            "engine": TORCHS_OWN if as_torch else session.engine[0],
             "why": session.engine[1],
             "reasons": session.reasons,
             "warnings": tuple(said),
@@ -146,6 +144,9 @@ def explain(made: Made, *, seconds: float = 3.0, progress: Callable[[str], None]
                 changes = [Change(text, ratios) for text in options if (ratios := _ratios(rates, text, "gpupipe"))]
             except GpupipeError as e:
                 why_not = str(e)
+            if isinstance(session, LiveSession) and session.waits and arguments.get("seed") is None:
+                progress("comparing batches with torch's")
+                facts["compared"] = compared(arguments, _torchs(arguments))
         facts |= {"remarks": tuple(session.remarks()), "not_measured": why_not}
         named = [name for name in ("gpupipe", "torch", "reference") if name in rates]
         facts["rates"] = {name: statistics.median(rates[name]) for name in named} or None
@@ -164,9 +165,14 @@ def _warned(arguments: Mapping[str, Any]) -> tuple[DataLoader, list[str]]:
     return loader, [str(message) for message in said if not reasons.issuperset(message.reasons)]
 
 
+def _torchs(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that torch's loader has, too."""
+    return {name: value for name, value in arguments.items() if name in _DEFAULTS}
+
+
 def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> tuple[dict[str, Iterable[Any]], list[str]]:
     """Return what to measure, by name, and which of the names are changes of the script."""
-    arguments, session = made.arguments, loader._session
+    arguments = made.arguments
     found: dict[str, Iterable[Any]] = {"gpupipe": loader}
 
     def make(**changed: Any) -> DataLoader:
@@ -176,18 +182,10 @@ def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> tuple[dict[
         stack.callback(other.close)
         return other
 
-    if isinstance(session, PlainSession):
-        names = [name for reason in session.reasons for name in _OPTIONS.get(reason.code, ())]
-        given = [name for name in names if name in arguments]
-        if all(reason.code in _OPTIONS for reason in session.reasons) and given:
-            text = f"leave {' and '.join(dict.fromkeys(given))} out"
-            found[text] = make(**{name: _DEFAULTS[name] for name in given})
-            return found, [text]
-        return found, []
     if isinstance(arguments["dataset"], Dataset):
         found["reference"] = make(engine="torch")
     elif made.ours:
-        found["torch"] = TorchLoader(**{name: value for name, value in arguments.items() if name in _DEFAULTS})
+        found["torch"] = TorchLoader(**_torchs(arguments))
     else:
         found["torch"] = made.loader
     more = cores()

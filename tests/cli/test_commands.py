@@ -428,11 +428,11 @@ def test_every_code_of_a_warning_is_explained() -> None:
 
 
 def test_explain_shows_the_page_of_a_code() -> None:
-    said = gpupipe("explain", "own-pixels").stdout
-    assert "`__getitem__` computes its images itself" in said and f"In short: {ADVICE['own-pixels']}." in said
-    assert gpupipe("explain", "[own-pixels]").stdout == said
+    said = gpupipe("explain", "uneven-ranks").stdout
+    assert "The number of ranks does not divide" in said and f"In short: {ADVICE['uneven-ranks']}." in said
+    assert gpupipe("explain", "[uneven-ranks]").stdout == said
 
 
 def test_explain_suggests_the_code_that_was_meant() -> None:
-    assert "own-pixel is not the code of a warning; did you mean own-pixels?" in error("explain", "own-pixel")
+    assert "uneven-rank is not the code of a warning; did you mean uneven-ranks?" in error("explain", "uneven-rank")
     assert "zzz is not the code of a warning; gpupipe explain lists them" in error("explain", "zzz")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import BATCH, SEED, N, all_seen, same, seen
-from torch.utils import data
 from torchvision import datasets as tv, transforms as tvt
 
-from gpupipe import DataLoader, FallbackWarning, transforms as T
+from gpupipe import DataLoader, transforms as T
 
 ENGINES = ("torch", "dali")
 
@@ -46,62 +43,6 @@ def test_another_transform(make: Any, numbered: Path) -> None:
     got = batches(loader, 1)
     assert got[0][0].shape[2:] == (12, 12) and before[0][0].shape[2:] == (16, 16)
     assert same(got, batches(make(tv.ImageFolder(str(numbered), pipeline(12))), 1))
-
-
-OUTSIDE = pipeline()
-
-
-class _UsesAGlobal(data.Dataset[Any]):
-    def __init__(self, paths: list[str]):
-        self.paths = paths
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, i: int) -> Any:
-        return OUTSIDE(Image.open(self.paths[i]).convert("RGB")), i
-
-
-@pytest.mark.parametrize("context", ["spawn", "fork"])
-def test_a_global_that_other_processes_would_import_anew(
-    numbered: Path, context: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = sorted(map(str, numbered.rglob("*.jpg")))
-    with DataLoader(
-        _UsesAGlobal(paths), BATCH, num_workers=2, multiprocessing_context=context, engine="dali", device="cpu"
-    ) as loader:
-        iter(loader)
-        monkeypatch.setattr(OUTSIDE.transforms[1], "p", 0.25)
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            iter(loader)
-            iter(loader)
-    assert ["changed-global" in str(warning.message) for warning in found] == [True] * (context == "spawn")
-
-
-class _MayHaveNone(_UsesAGlobal):
-    of_the_class: Any = pipeline()
-
-    def __init__(self, paths: list[str], where: str):
-        super().__init__(paths)
-        self.where = where
-        self.with_it = pipeline()
-
-    def __getitem__(self, i: int) -> Any:
-        image = Image.open(self.paths[i]).convert("RGB")
-        found = {"global": OUTSIDE, "class": self.of_the_class, "attribute": getattr(self, "with_it", None)}[self.where]
-        return (found or tvt.functional.pil_to_tensor)(image.resize((20, 20))), i
-
-
-@pytest.mark.parametrize("where", ["global", "class", "attribute"])
-def test_a_transform_taken_away(where: str, make: Any, numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = _MayHaveNone(sorted(map(str, numbered.rglob("*.jpg"))), where)
-    loader = make(dataset, engine="auto")
-    assert batches(loader, 0)[0][0].shape[2:] == (16, 16)
-    monkeypatch.setitem(globals(), "OUTSIDE", None)
-    monkeypatch.setattr(_MayHaveNone, "of_the_class", None)
-    del dataset.with_it
-    assert batches(loader, 1)[0][0].shape[2:] == (20, 20)
 
 
 def test_a_number_within_a_transform(make: Any, numbered: Path) -> None:
@@ -135,53 +76,12 @@ def test_other_labels(make: Any) -> None:
     assert {int(v) for _, labels in loader for v in labels} == {5}
 
 
-def test_pixels_written_in_place() -> None:
-    pixels = torch.zeros(N, 3, 16, 16, dtype=torch.uint8)
-    loader = DataLoader(data.TensorDataset(pixels, torch.arange(N)), BATCH, device="cpu")
-    assert float(next(iter(loader))[0].sum()) == 0
-    pixels += 1
-    assert float(next(iter(loader))[0].float().mean()) == 1
-
-
 def test_nothing_changed_keeps_the_engine(make: Any) -> None:
     loader = make()
     list(loader)
     engine = loader._session.running.engine
     list(loader)
     assert loader._session.running.engine is engine
-
-
-NAN = {
-    "number": np.array([1.0, np.nan]),
-    "complex": np.array([1j * np.nan]),
-    "time": np.array(["NaT"], "M8[s]"),
-    "fields": np.array([(1, np.nan)], [("a", "i4"), ("b", "f4")]),
-    "object": np.array([np.nan, None]),
-    "text": np.array(["nan"]),
-}
-
-
-@pytest.mark.parametrize("kind", NAN)
-def test_an_array_with_nan_is_compared_by_its_values(kind: str, make: Any) -> None:
-    loader = make()
-    loader.dataset.kept = NAN[kind].copy()
-    list(loader)
-    translated = loader._session._seen
-    list(loader)
-    assert loader._session._seen is translated
-    loader.dataset.kept[-1] = np.zeros(1, loader.dataset.kept.dtype)[0]
-    list(loader)
-    assert loader._session._seen is not translated
-
-
-def test_what_becomes_unreadable_runs_on_torchs_loader(numbered: Path) -> None:
-    loader = DataLoader(tv.ImageFolder(str(numbered), pipeline()), BATCH, device="cpu")
-    list(loader)
-    loader.dataset.transform = lambda image: torch.tensor(np.array(image.resize((8, 9))) / 255).permute(2, 0, 1)
-    with pytest.warns(FallbackWarning, match="runs on torch's own loader"):
-        after = list(loader)
-    assert {tuple(images.shape[1:]) for images, _ in after} == {(3, 9, 8)}
-    assert loader.state_dict()["epoch"] == 2
 
 
 class Repeat:

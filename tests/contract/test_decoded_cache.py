@@ -582,8 +582,6 @@ def test_what_is_refused(root: Path, numbered: Path) -> None:
     for other in (arrays, own):
         with pytest.raises(ConfigError, match="leave it out"):
             DataLoader(other, device="cpu", cache="ram", cache_bytes=ROOM)
-    with pytest.raises(ConfigError, match="torch's own loader has no cache"):
-        DataLoader([1, 2, 3], device="cpu", cache="ram", cache_bytes=ROOM)
 
 
 def test_it_is_kept_by_an_engine_that_goes_on(make: Callable[..., DataLoader], root: Path) -> None:

@@ -29,7 +29,7 @@ from gpupipe.engines.dali import engine as dali, executors
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.host.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import epoch as iteration, native, plan_stream, running
+from gpupipe.loader import epoch as iteration, plan_stream, planned, running
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
 
@@ -138,7 +138,7 @@ BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
 FOLDER, DALI_2, WHOLE = ("dali", "folder"), ("dali", "bytes-2"), ("dali whole", "folder")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
-    "begin": (native.NativeSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "begin": (planned.PlannedSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
     "stream": (plan_stream.PlanStream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
     "end": (running.Running, "hand_on", 1, [FOLDER]),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,12 @@ import pytest
 import torch
 from interpreter import QUIET, Interpreter
 from support import BATCH, SEED, TRAIN, Case, Encoded, all_seen, children, in_a_child, same, seen, settled
+from torch.utils.data import DataLoader as TorchLoader
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.errors import EngineError
-from gpupipe.reading.torch_worker_processes import WorkerLoader, _Iterator
+from gpupipe.reading.torch_worker_processes import OwnIterator, WorkerLoader, _Iterator
 
 pytestmark = pytest.mark.usefixtures("many_torch_threads")
 
@@ -451,3 +454,46 @@ def test_a_new_loader_in_a_forked_child(files: list[bytes], load: Callable[..., 
 
     assert in_a_child(epoch) == 1
     assert sorted(first + all_seen(iterator)) == list(range(len(files)))
+
+
+def test_descriptors_above_1023(files: list[bytes], load: Callable[..., DataLoader]) -> None:
+    """select() takes no such numbers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        for persistent_workers in (True, False):
+            with load(Encoded(files), persistent_workers=persistent_workers) as loader:
+                assert len(list(loader)) == 5
+        assert list(OwnIterator(TorchLoader(range(5), num_workers=2))) == [0, 1, 2, 3, 4]  # type: ignore[arg-type]
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_descriptors_that_come_back_cost_nothing(files: list[bytes], load: Callable[..., DataLoader]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+
+    def give_back() -> None:
+        while taken:
+            os.close(taken.pop())
+
+    with load(Encoded(files), on_error="skip", max_bad=1.0) as loader:
+        iterator = iter(loader)
+        got = seen(next(iterator))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 64, hard))
+        timer = threading.Timer(2, give_back)
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            timer.start()
+            for batch in iterator:
+                got += seen(batch)
+        finally:
+            timer.cancel()
+            give_back()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(got) == list(range(len(files)))

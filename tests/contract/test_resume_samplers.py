@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain, cycle, islice
 from typing import Any
@@ -20,7 +19,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from gpupipe import DataLoader, GpupipeWarning, Shard
+from gpupipe import DataLoader, Shard
 from gpupipe.datasets import Arrays
 
 N = 11
@@ -174,24 +173,6 @@ def test_from_every_step(engine: str, name: str) -> None:
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_from_some_steps_in_engines_that_read_ahead(engine: str, name: str) -> None:
     check(engine, name, slice(0, None, 3))
-
-
-@pytest.mark.parametrize("name", ["random", "weighted", "BatchSampler", "own ones without end"])
-def test_an_order_of_the_global_generator_is_lost_and_a_warning_says_so(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{__name__}.generator", lambda: None)
-    with make("torch's own", name, seed=None) as loader:
-        between = loader.state_dict()
-        for _ in islice(loader, 7):
-            within = loader.state_dict()
-    with make("torch's own", name, seed=None) as loader:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            loader.load_state_dict(between)
-        with pytest.warns(GpupipeWarning, match="drawn from torch's global generator") as seen:
-            loader.load_state_dict(within)
-        assert len(seen) == 1
 
 
 def test_an_end_that_no_batch_has_is_refused() -> None:

@@ -119,31 +119,3 @@ def test_images_of_different_sizes_cannot_be_stacked(root: Path) -> None:
     loader = DataLoader(Pairs(root, v1.ToTensor()), batch_size=4, engine="dali", device="cpu")
     with loader, pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         list(loader)
-
-
-def with_one_by_hand(kind: type[Own]) -> type[Own]:
-    class OneByHand(kind):  # type: ignore[misc, valid-type]
-        """One sample comes from the script's own code, because that looks at its images."""
-
-        def __getitem__(self, i: int) -> Any:
-            sample = super().__getitem__(i)
-            if i == 5:
-                sample["image"] = sample["image"] + sample["image"].max()
-            return sample
-
-    return OneByHand
-
-
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [(Pairs, {"batch_size": 1}), (Halves, {"batch_size": 4}), (Pairs, {"batch_size": 4, "collate_fn": list})],
-)
-def test_a_sample_that_code_makes_may_have_any_size(root: Path, engine: Any, kind: Any, options: Any) -> None:
-    if engine == "dali":
-        pytest.importorskip("nvidia.dali")
-    dataset = with_one_by_hand(kind)(root, v1.ToTensor())
-    with DataLoader(dataset, engine=engine, device="cpu", **options) as loader:
-        for got, want in zip(loader, TorchLoader(dataset, **options), strict=True):
-            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
-        assert loader.stats()["by_hand"] == 1

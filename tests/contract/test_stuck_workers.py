@@ -8,17 +8,18 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support import BATCH, SEED, TRAIN, Encoded, all_seen, children, settled
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.errors import EngineError
-from gpupipe.loader.torch_loader import Loader
 from gpupipe.reading.torch_worker_processes import OwnIterator
 from gpupipe.reading.worker_stacks import show_stack_on_request, stack_of
 
@@ -95,8 +96,15 @@ def test_the_timeout_is_five_minutes_by_default(files: list[bytes]) -> None:
             assert loader.timeout == found
 
 
+class Loader(TorchLoader[Any]):
+    """torch's loader with the iterator of live sessions."""
+
+    def _get_iterator(self) -> Any:
+        return OwnIterator(self)
+
+
 class Own(Dataset[int]):
-    """Of torch's own loader."""
+    """A script's own."""
 
     def __init__(self, seconds: float = 0.0):
         self.seconds = seconds
@@ -196,3 +204,27 @@ def test_an_iterator_in_a_cycle_is_collected_at_once() -> None:
         gc.enable()
     assert codes == [0, 0]  # they ended by themselves
     assert children() == before
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_worker_that_waits_for_torchs_generator_says_so(own: bool, files: list[bytes]) -> None:
+    """Another thread draws while it is forked, so the generator's lock is never released in the worker."""
+    before, ended = children(), threading.Event()
+
+    def draw() -> None:
+        numbers = torch.empty(10_000_000)
+        while not ended.is_set():
+            numbers.uniform_()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        loader = Loader(Own(0), num_workers=2, timeout=1) if own else load(Encoded(files), timeout=1)
+        with pytest.raises(RuntimeError, match=r"multiprocessing_context=(?s:.*)in manual_seed"):
+            list(chain.from_iterable(loader for _ in range(5)))
+    finally:
+        ended.set()
+        thread.join()
+    del loader
+    gc.collect()
+    assert settled(lambda: children() - before, set())

@@ -19,7 +19,7 @@ from support import EVAL, TRAIN, all_seen, warned
 from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from gpupipe import DataLoader, Shard, transforms as T
+from gpupipe import DataLoader, Shard
 from gpupipe.datasets import ImageFolder
 from gpupipe.errors import ConfigError
 from gpupipe.loader import agreement
@@ -71,21 +71,6 @@ def stale(root: str, rank: int) -> dict[str, Any]:
     return epoch_of(loader)
 
 
-def times(factor: int, *, squared: bool = False) -> T.Compose:
-    """With a function that encloses a number, and a set of texts, whose order is another one in each process."""
-    if squared:
-
-        def function(image: Any) -> Any:
-            return image * factor * factor if "a" in {"a", "b", "c", "d"} else image
-
-    else:
-
-        def function(image: Any) -> Any:
-            return image * factor if "a" in {"a", "b", "c", "d"} else image
-
-    return T.Compose([*EVAL, T.Lambda(function)])
-
-
 @contextmanager
 def short_patience(seconds: float) -> Iterator[None]:
     before, agreement.PATIENCE = agreement.PATIENCE, seconds
@@ -115,15 +100,12 @@ TASKS: dict[str, Callable[[str, str, int], Any]] = {
     "drop_last": lambda root, other, rank: outcome(ImageFolder(root, EVAL), drop_last=rank == 1),
     "dataset": lambda root, other, rank: outcome(ImageFolder(other if rank == 1 else root, EVAL)),
     "pipeline": lambda root, other, rank: outcome(ImageFolder(root, TRAIN if rank == 1 else EVAL)),
-    "functions": lambda root, other, rank: outcome(ImageFolder(root, times(3 if rank == 1 else 2))),
-    "code": lambda root, other, rank: outcome(ImageFolder(root, times(2, squared=rank == 1))),
     "scaled": lambda root, other, rank: outcome(ImageFolder(root, EVAL), scaled=rank == 1),
     "cache": lambda root, other, rank: outcome(ImageFolder(root, EVAL), cache="ram" if rank == 1 else None),
     "on_error": lambda root, other, rank: outcome(ImageFolder(root, EVAL), on_error="raise" if rank else "skip"),
     "part": lambda root, other, rank: outcome(ImageFolder(root, EVAL), shard=Shard(0, dist.get_world_size())),
     "delivered": lambda root, other, rank: stale(root, rank),
     "torch's own": lambda root, other, rank: outcome(Numbers(), engine="auto", batch_size=2 + rank // 2),
-    "same function": lambda root, other, rank: outcome(ImageFolder(root, times(2))),
     # What a script may do on purpose.
     "sampler": lambda root, other, rank: outcome(
         ImageFolder(root, EVAL),

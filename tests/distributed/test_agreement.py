@@ -26,8 +26,6 @@ DIFFER = {
     "drop_last": ["drop_last: ranks 0, 2 have 0; rank 1 has 1. Next:"],
     "dataset": ["dataset: ranks 0, 2 have ImageFolder(", f"{N} samples", "; rank 1 has ImageFolder(", "9 samples"],
     "pipeline": ["pipeline: ranks 0, 2 have Compose(", "rank 1 has Compose(", "RandomResizedCrop"],
-    "functions": ["functions: ranks 0, 2 have ", "function [code ", "]; rank 1 has ", "Next: use the same code"],
-    "code": ["functions: ranks 0, 2 have ", "]; rank 1 has "],
     "scaled": ["scaled: ranks 0, 2 have False; rank 1 has True. Next:"],
     "cache": ["cache: ranks 0, 2 have None; rank 1 has 'ram'. Next:"],
     "on_error": ["on_error: rank 0 has 'skip'; ranks 1, 2 have 'raise'. Next:"],
@@ -36,7 +34,7 @@ DIFFER = {
     "torch's own": ["batch_size: ranks 0, 1 have 2; rank 2 has 3. Next:"],
 }
 """What is said on every rank."""
-ALIKE = ("same", "same function", "sampler", "groups", "alone")
+ALIKE = ("same", "sampler", "groups", "alone")
 
 Said = dict[str, list[dict[str, Any]]]
 

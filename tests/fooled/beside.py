@@ -89,7 +89,7 @@ class OneFile(Dataset[Any]):
     """All pictures in one file that stays open."""
 
     def __init__(self, root: Path, seeks: bool):
-        pictures = sorted(root.glob("*.png"))
+        pictures = sorted(root.glob("*.jpg"))
         with open(root / "all.bin", "wb") as file:
             for path in pictures:
                 with Image.open(path) as image:
@@ -175,7 +175,7 @@ def parts_whose_functions_hold_something_else(Loader: Any, root: Path, **argumen
 @case()
 def folders_whose_functions_hold_something_else(Loader: Any, root: Path, **arguments: Any) -> Any:
     (root / "class").mkdir()
-    for file in root.glob("*.png"):
+    for file in root.glob("*.jpg"):
         file.rename(root / "class" / file.name)
     parts = [datasets.ImageFolder(str(root), cropped(size)) for size in (30, 12)]
     return list(Loader(ConcatDataset(parts), batch_size=5, **arguments))
@@ -222,7 +222,7 @@ def workers_seeded_alike(Loader: Any, root: Path, **arguments: Any) -> Any:
 @case()
 def a_folder_with_workers_seeded_alike(Loader: Any, root: Path, **arguments: Any) -> Any:
     (root / "class").mkdir()
-    for file in root.glob("*.png"):
+    for file in root.glob("*.jpg"):
         file.rename(root / "class" / file.name)
     folder = datasets.ImageFolder(str(root), T.Compose([T.RandomCrop(20), T.ToTensor()]))
     return _epochs(Loader, folder, seeds_alike, repeats, **arguments)
@@ -231,7 +231,7 @@ def a_folder_with_workers_seeded_alike(Loader: Any, root: Path, **arguments: Any
 @case()
 def a_folder_with_workers_that_tell(Loader: Any, root: Path, **arguments: Any) -> Any:
     (root / "class").mkdir()
-    for file in root.glob("*.png"):
+    for file in root.glob("*.jpg"):
         file.rename(root / "class" / file.name)
     folder = datasets.ImageFolder(str(root), T.Compose([T.CenterCrop(20), T.ToTensor()]))
     return _epochs(Loader, folder, seeds_and_tells, list, **arguments), Told.workers
@@ -268,7 +268,7 @@ def an_index_that_fails(Loader: Any, root: Path, **arguments: Any) -> Any:
 
 def _rows(root: Path) -> Any:
     hf = pytest.importorskip("datasets")
-    paths = sorted(map(str, root.glob("*.png")))
+    paths = sorted(map(str, root.glob("*.jpg")))
     table = {"image": paths, "text": [f"picture {i}" * (1 + i % 3) for i in range(len(paths))]}
     return hf.Dataset.from_dict(table).cast_column("image", hf.Image())
 

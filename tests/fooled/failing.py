@@ -216,7 +216,7 @@ def reads_truncated_files_later(Loader: Any, root: Path, **arguments: Any) -> An
     """The setting that scripts find when their first epoch has failed."""
     folder = root / "folder" / "a"
     folder.mkdir(parents=True, exist_ok=True)
-    for path in root.glob("*.png"):
+    for path in root.glob("*.jpg"):
         Image.open(path).convert("RGB").save(folder / f"{path.stem}.jpg", quality=95)
     cut = folder / f"{RARE:02}.jpg"
     cut.write_bytes(cut.read_bytes()[:-200])

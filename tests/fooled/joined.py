@@ -121,7 +121,7 @@ dataset("SeedsBeforeItGivesAnArray", seeded, T.ToPILImage(), T.RandomCrop(20), T
 @case()
 def a_folder_whose_sizes_depend(Loader: Any, root: Path, **arguments: Any) -> Any:
     (root / "class").mkdir()
-    for file in root.glob("*.png"):
+    for file in root.glob("*.jpg"):
         file.rename(root / "class" / file.name)
     transform = T.Compose([halved, T.Lambda(np.array), T.ToPILImage(), T.Resize((20, 20)), T.ToTensor()])
     return list(Loader(datasets.ImageFolder(str(root), transform), batch_size=4, **arguments))
@@ -220,7 +220,7 @@ class DrawsWhatItOpens(OpensByItself):
     """The function that opens draws which file it is."""
 
     steps = (
-        lambda path: opened(Path(path).with_name(f"{random.randrange(24):02}.png")),
+        lambda path: opened(Path(path).with_name(f"{random.randrange(24):02}.jpg")),
         T.CenterCrop(20),
         T.ToTensor(),
     )

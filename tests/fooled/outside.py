@@ -21,7 +21,7 @@ class Paths(Dataset[Any]):
     """A list of files."""
 
     def __init__(self, root: Path):
-        self.paths = sorted(root.glob("*.png"))
+        self.paths = sorted(root.glob("*.jpg"))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -218,7 +218,7 @@ class Streaming(IterableDataset[Any]):
     """It has what a map has, as mosaicml's StreamingDataset does."""
 
     def __init__(self, root: Path):
-        self.paths = sorted(root.glob("*.png"))
+        self.paths = sorted(root.glob("*.jpg"))
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -23,7 +23,7 @@ def epoch(Loader: Any, dataset: Any, **arguments: Any) -> Any:
 def folder(root: Path, transform: Any, **options: Any) -> Any:
     """Two classes of the pictures, for torchvision's ImageFolder."""
     made = root / "folder"
-    for number, path in enumerate(sorted(root.glob("*.png"))):
+    for number, path in enumerate(sorted(root.glob("*.jpg"))):
         target = made / f"class{number % 2}" / path.name
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,4 @@
-"""Accelerate iterates over the loader itself: the same samples, resumed by ``load_state``, in ranks by the shard. What
-torch's own loader runs it builds anew, as it does without gpupipe."""
+"""Accelerate iterates over the loader itself: the same samples, resumed by ``load_state``, in ranks by the shard."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ def test_metrics_have_every_sample_once() -> None:
     assert [i for batch in gathered for i in batch] == list(range(N))
 
 
-def test_what_torchs_own_loader_runs_is_prepared_as_without_gpupipe() -> None:
+def test_a_live_loader_gives_what_torchs_gives() -> None:
     data = TensorDataset(torch.arange(float(N)).reshape(N, 1))
     found = []
     for cls in (TorchLoader, DataLoader):
@@ -125,9 +124,21 @@ def test_what_torchs_own_loader_runs_is_prepared_as_without_gpupipe() -> None:
         found.append([batch[0].tolist() for batch in accelerator.prepare(cls(data, batch_size=5, shuffle=True))])
     assert found[0] == found[1]
     assert sorted(i for batch in found[0] for (i,) in batch) == list(range(N))
-    sharded = DataLoader(data, batch_size=5, shard=Shard(0, 2), device="cpu", engine="torch")
-    with pytest.raises(ConfigError, match="leave shard out"):
-        accelerator.prepare(sharded)
+
+
+@pytest.mark.parametrize("shard", [None, Shard(0, 2)])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_accelerate_is_told_which_batch_of_a_live_loader_is_the_last(shard: Shard | None, drop_last: bool) -> None:
+    data = TensorDataset(torch.arange(float(N)).reshape(N, 1))
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = accelerator.prepare(
+        DataLoader(data, batch_size=4, drop_last=drop_last, shard=shard, device="cpu", seed=1 if shard else None)
+    )
+    size = 4 * (shard or Shard()).world_size
+    for _ in range(2):
+        state = accelerator.gradient_state
+        told = [(state.end_of_dataloader, state.remainder) for _ in loader]
+        assert told == [(False, -1)] * (len(loader) - 1) + [(True, 0 if drop_last else N % size)]
 
 
 def test_processes_that_would_all_see_everything_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,7 +216,7 @@ def test_a_loader_that_lightning_makes_anew_differs_in_its_sampler_only(tmp_path
     given = {name: p.default for name, p in inspect.signature(DataLoader).parameters.items()}
     at_their_defaults = {
         "collate_fn", "pin_memory_device", "in_order", "shard", "cache", "cache_bytes", "scaled", "epoch_length",
-        "infinite", "exclude", "global_batch_size",
+        "infinite", "exclude", "global_batch_size", "live",
     }  # fmt: skip
     assert set(given) - set(other) - at_their_defaults == {"dataset", "shuffle", "sampler", "batch_sampler"}
     for arguments in ({"shuffle": True, "device": "cpu", "engine": "torch"}, {"shuffle": True, **other}):

@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused(tars: str) -> None:
     pixels = datasets.Arrays(np.zeros((4, 8, 8, 3), np.uint8))
     with pytest.raises(ConfigError, match="does not have such samples; use shuffle=True"):
         DataLoader(pixels, shuffle="blocks", device="cpu")
-    with pytest.raises(ConfigError, match="torch's own loader does not have this option"):
+    with pytest.raises(ConfigError, match="only a loader that plans its samples has this"):
         DataLoader(torch.utils.data.TensorDataset(torch.zeros(4)), shuffle="blocks", device="cpu")
 
 

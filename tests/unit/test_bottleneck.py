@@ -199,9 +199,7 @@ class Slow(Dataset[Any]):
 
 
 def test_statistics_name_user_code_and_the_model() -> None:
-    with pytest.warns(match="torch's own loader"):
-        loader = DataLoader(Slow(), 4, device="cpu")
-    with loader:
+    with DataLoader(Slow(), 4, device="cpu") as loader:
         assert loader.stats()["bottleneck"] is None
         list(loader)
         assert loader.stats()["bottleneck"]["stage"] == "user code"

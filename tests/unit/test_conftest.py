@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,19 @@ def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path)
         assert said in done.stdout
         assert ("the time that GPUPIPE_TEST_SECONDS gives is up" in done.stdout) is (seconds == "0")
         assert done.returncode == (2 if seconds == "0" else 0)
+
+
+def test_every_test_is_in_one_shard(warm: Interpreter, tmp_path: Path) -> None:
+    for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
+        shutil.copy(TESTS / name, tmp_path / name)
+    (tmp_path / "test_many.py").write_text("".join(f"def test_{n}(): pass\n" for n in range(12)))
+    ran: list[str] = []
+    for shard in ("1/3", "2/3", "3/3"):
+        done = run_pytest(warm, "-v", tmp_path, env={**os.environ, "GPUPIPE_TEST_SHARD": shard}, cwd=tmp_path)
+        found = re.findall(r"::(test_\d+) PASSED", done.stdout)
+        assert 0 < len(found) < 12
+        ran += found
+    assert sorted(ran) == sorted(f"test_{n}" for n in range(12))
 
 
 def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_pack(media: Any, workers: int, tmp_path: Path) -> None:
     for i, part in zip([4, 1, 6], views_of(packed.blob, packed.shapes), strict=True):
         if media == "path":
             assert part.tobytes().decode() == str(tmp_path / f"{i}.jpg")
-        elif media in ("bytes", "pil"):  # nobody has looked at the PIL image, so its file is handed on
+        elif media == "bytes":
             assert part.tobytes() == jpeg(i)
         else:
             assert np.array_equal(part, decode(jpeg(i)))
@@ -233,3 +233,15 @@ def test_draws_depend_on_epoch_and_sample_alone(workers: int, rng_untouched: Non
     dataset = from_torch(Random("bytes"), "bytes", PIPELINE)
     a, b = run(dataset, make_plan([1, 2, 3]), make_plan([3, 2]), workers=workers)
     assert a.target.tolist()[:0:-1] == b.target.tolist() and len(a.target.unique()) == 3
+
+
+def test_masks_boxes_and_keypoints_do_not_stay_where_the_image_moves() -> None:
+    tv_tensors = pytest.importorskip("torchvision.tv_tensors")
+    mask = tv_tensors.Mask(torch.zeros(8, 8))
+    boxes = tv_tensors.BoundingBoxes(torch.zeros(1, 4), format="XYXY", canvas_size=(8, 8))
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    for target in (mask, {"boxes": boxes}, (3, mask)):
+        moved = from_torch([(pixels, target)], "array", T.Compose([T.RandomHorizontalFlip(), T.ToTensor()]))
+        with pytest.raises(PipelineError, match=r"list\[0\] returned (Mask|BoundingBoxes), which would not move"):
+            moved.fetch(0)
+        assert from_torch([(pixels, target)], "array", T.ToTensor()).fetch(0)[1] is target

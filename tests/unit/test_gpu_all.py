@@ -47,7 +47,7 @@ def test_every_gpu_test_and_every_gpu_benchmark_is_part_of_a_step(scripts: Any) 
     there = {p.name for p in [*ROOT.glob("tests/gpu/test_*.py"), *ROOT.glob("benchmarks/gpu_*.py")]}
     assert there - {"gpu_all.py", "gpu_ready.py"} <= given
     tests = [c.name for c in scripts[0].steps(False, False)[1].commands]
-    assert tests[:6] == ["streams", "sync", "decoding", "recovery", "devices", "memory"] and tests[-1] == "parity"
+    assert tests[:6] == ["streams", "sync", "decoding", "recovery", "devices", "live"] and tests[-1] == "parity"
 
 
 def test_every_gpu_test_is_in_a_step_by_its_name(scripts: Any) -> None:

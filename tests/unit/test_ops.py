@@ -23,7 +23,6 @@ from gpupipe import transforms as T
 from gpupipe.engines.dali import Dali
 from gpupipe.engines.dali.lowering import LOWERINGS
 from gpupipe.engines.mixing import MIXES
-from gpupipe.interop import translate_transform
 from gpupipe.kernels import ARITHMETIC, BATCH_FORMS, FORMS
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.kernels.registry import FAST_FORMS
@@ -32,6 +31,7 @@ from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops as O
 from gpupipe.transforms.ops import Op
 from gpupipe.transforms.ops.mixing import Mixing
+from gpupipe.translate.transforms import pipeline_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 _torchvision = pytest.importorskip("_torchvision")
@@ -179,7 +179,7 @@ def theirs(ours: T.Transform) -> Any:
 @pytest.mark.parametrize("name", PAGE)
 def test_there_and_back_again(name: str) -> None:
     """Ours, as torchvision's, as ours."""
-    assert list(translate_transform([theirs(t) for t in PAGE[name]])) == list(PAGE[name])
+    assert list(pipeline_of([theirs(t) for t in PAGE[name]])) == list(PAGE[name])
 
 
 # ---- what they do

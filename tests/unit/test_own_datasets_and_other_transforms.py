@@ -24,21 +24,6 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 OURS = T.Compose([T.Resize(16), T.CenterCrop(12), T.ToTensor(), T.Normalize(MEAN, STD)])
 
 
-class TwoCrops:
-    """A script's own, which holds the transform that it calls."""
-
-    def __init__(self, transform: Any):
-        self.transform = transform
-
-    def __call__(self, image: Any) -> Any:
-        return [self.transform(image), self.transform(image)]
-
-
-class Named(TwoCrops):
-    def __call__(self, image: Any) -> Any:
-        return {"first": self.transform(image), "second": self.transform(image)}
-
-
 def v1_pipeline() -> Any:
     return tvt.Compose([tvt.Resize(16), tvt.CenterCrop(12), tvt.ToTensor(), tvt.Normalize(MEAN, STD)])
 
@@ -109,18 +94,6 @@ def test_transforms_of_timm() -> None:
     theirs = timm_data.create_transform(16, is_training=True, auto_augment="rand-m9-mstd0.5", re_prob=0.25)
     images, _ = next(iter(DataLoader(datasets.Arrays(PIXELS, range(6), transform=theirs), 6, device="cpu")))
     assert images.shape == (6, 3, 16, 16) and images.dtype == torch.float32
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_several_views_keep_their_structure(engine: Any) -> None:
-    random = tvt.Compose([tvt.RandomCrop(12), tvt.ToTensor()])
-    views, target = next(
-        iter(DataLoader(datasets.Arrays(PIXELS, range(6), transform=TwoCrops(random)), 6, engine=engine, device="cpu"))
-    )
-    assert [view.shape for view in views] == [(6, 3, 12, 12)] * 2 and not torch.equal(*views)
-    assert target.tolist() == [*range(6)]
-    with pytest.raises(TranslationError, match=r"Named.* returns \{.*return several views as a list"):
-        datasets.Arrays(PIXELS, transform=Named(random))
 
 
 def test_what_cannot_be_translated_is_an_error_with_all_reasons() -> None:

@@ -144,10 +144,10 @@ def test_the_site_has_every_page_and_no_other() -> None:
     named = set(re.findall(r"^ +- .*: ([\w/]+\.md)$", config.partition("\nnav:")[2], re.MULTILINE))
     made = {"gallery.md", "messages.md"}
     assert {f"docs/{page}" for page in named} <= {*PAGES, "docs/index.md", *(f"docs/{page}" for page in made)}
-    text = "[a](../README.md#limits) ![b](../x.png) [c](machines.md) [d](../gpupipe/rng.py)\n```\n[e](../a.md)\n```\n"
+    text = "[a](../README.md#gpupipe) ![b](../x.png) [c](machines.md) [d](../gpupipe/rng.py)\n```\n[e](../a.md)\n```\n"
     known = {"README.md": "index.md", "docs/machines.md": "machines.md"}
     assert hooks.relinked(text, "docs/start.md", "start.md", known) == (
-        "[a](index.md#limits) ![b](images/x.png) [c](machines.md) d\n```\n[e](../a.md)\n```\n"
+        "[a](index.md#gpupipe) ![b](images/x.png) [c](machines.md) d\n```\n[e](../a.md)\n```\n"
     )
     assert hooks.expanded([{"A": "a.md"}, {"B": "b/"}], ["a.md", "b/c.md", "d.md"]) == [
         {"A": "a.md"}, {"B": ["b/c.md"]}, {"More": ["d.md"]},
@@ -176,7 +176,7 @@ def test_every_message_is_on_a_page_of_the_site() -> None:
 
 
 def test_what_is_wrong_on_a_page_is_seen() -> None:
-    text = "# A `b`: c\n[x](#a-b-c) [x](#d) [x](docs/no.md) [x](README.md#no) [x](README.md#limits)\n"
+    text = "# A `b`: c\n[x](#a-b-c) [x](#d) [x](docs/no.md) [x](README.md#no) [x](README.md#how-fast-it-is)\n"
     assert broken_links(text, ROOT) == ["#d", "docs/no.md", "README.md#no"]
     assert missing_files("`gpupipe/rng.py`, `engines/base.py`, `gpupipe/no`, `loader/no.py`") == [
         "gpupipe/no",

@@ -157,7 +157,7 @@ class TestOrders:
     def test_the_loader_says_what_an_order_costs(
         self, written: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpupipe.loader.native.CACHE_BYTES", LARGE)
+        monkeypatch.setattr("gpupipe.loader.planned.CACHE_BYTES", LARGE)
         says = re.compile(r"compressed pages: up to \d\.\d MB, with [\d,]+ samples each; .* (shuffle=gpupipe\.\S+ \S+)")
         dataset = Parquet(written, EVAL)
         with loader(dataset, shuffle=True) as it:

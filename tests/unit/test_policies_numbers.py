@@ -17,7 +17,6 @@ from support import settings_of
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.transforms import auto_augment as policy, auto_augment_tables as tables
-from gpupipe.transforms.albumentations import ToArray
 from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Posterize, Solarize, Warp
 from gpupipe.transforms.transform import Images
 
@@ -302,8 +301,6 @@ def test_places_where_they_cannot_be() -> None:
         T.Compose([T.ToImage(), T.RandAugment(interpolation="bicubic")])
     with pytest.raises(PipelineError, match="PIL images do not support interpolation 'lanczos'"):
         T.Compose([T.RandAugment(interpolation="lanczos")])
-    with pytest.raises(PipelineError, match=r"RandAugment.*arrays cannot be rotated or warped; put it before ToArray"):
-        T.Compose([ToArray(), T.RandAugment()])
     T.Compose([T.RandAugment(interpolation="bicubic"), T.ToTensor()])
 
 

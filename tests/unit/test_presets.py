@@ -16,8 +16,8 @@ from torchvision.transforms import v2
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.errors import TranslationError
-from gpupipe.interop import translate_transform
 from gpupipe.testing.photos import photograph
+from gpupipe.translate.transforms import pipeline_of
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICIES = (None, "ra", "ta_wide", "augmix", "imagenet", "cifar10", "svhn")
@@ -72,7 +72,7 @@ def presets() -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("theirs", list(presets()))
 def test_torchvisions_training_presets_translate_and_run_in_both_engines(theirs: Any) -> None:
-    pipeline = translate_transform(theirs)
+    pipeline = pipeline_of(theirs)
     assert pipeline.output.size == (32, 32) and pipeline.output.dtype == "float32"
     ours = [type(t).__name__ for t in pipeline]
     for step in theirs.transforms:
@@ -96,7 +96,7 @@ def test_torchvisions_evaluation_preset_is_equal_to_the_last_bit(generation: Any
     """Not the first generation on tensors, which resizes bytes in floats, and is a gray level off the second."""
     theirs = evaluation_preset(generation, backend)
     want = torch.stack([torch.as_tensor(theirs(Image.fromarray(p))) for p in PIXELS])
-    with DataLoader(Arrays(PIXELS, transform=translate_transform(theirs)), 8, engine="torch", device="cpu") as loader:
+    with DataLoader(Arrays(PIXELS, transform=pipeline_of(theirs)), 8, engine="torch", device="cpu") as loader:
         (got,) = list(loader)
     assert torch.equal(got, want)
 
@@ -113,7 +113,7 @@ SIMCLR = [
 
 
 def test_a_list_as_simclrs_translates_with_its_containers() -> None:
-    pipeline = translate_transform(v1.Compose(SIMCLR))
+    pipeline = pipeline_of(v1.Compose(SIMCLR))
     assert list(pipeline)[2] == T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8)
     assert list(pipeline)[4] == T.RandomApply([T.GaussianBlur(3, (0.1, 2.0))], 0.5)
 
@@ -158,7 +158,7 @@ EVERY = {
 @pytest.mark.parametrize("generation", [v1, v2], ids=["v1", "v2"])
 def test_every_argument_arrives(generation: Any, name: str) -> None:
     theirs, ours = EVERY[name](generation)
-    assert list(translate_transform(theirs)) == [ours]
+    assert list(pipeline_of(theirs)) == [ours]
 
 
 @pytest.mark.parametrize(
@@ -176,16 +176,16 @@ def test_every_argument_arrives(generation: Any, name: str) -> None:
 def test_what_only_the_second_generation_has(theirs: Any, ours: T.Transform) -> None:
     if isinstance(ours, (T.MixUp, T.CutMix)):
         finish = [v2.CenterCrop(8), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-        assert list(translate_transform(v2.Compose([*finish, theirs])))[-1] == ours
+        assert list(pipeline_of(v2.Compose([*finish, theirs])))[-1] == ours
     else:
-        assert list(translate_transform(theirs)) == [ours]
+        assert list(pipeline_of(theirs)) == [ours]
 
 
 @pytest.mark.parametrize("generation", [v1, v2], ids=["v1", "v2"])
 @pytest.mark.parametrize("value", [0, 0.5, (0.1, 0.2, 0.3), "random"])
 def test_random_erasing(generation: Any, value: Any) -> None:
     theirs = generation.Compose([generation.CenterCrop(8), v1.ToTensor(), generation.RandomErasing(0.3, value=value)])
-    assert list(translate_transform(theirs))[-1] == T.RandomErasing(0.3, value=value)
+    assert list(pipeline_of(theirs))[-1] == T.RandomErasing(0.3, value=value)
 
 
 def _halved(image: Any) -> Any:
@@ -193,15 +193,15 @@ def _halved(image: Any) -> Any:
 
 
 def test_functions_become_lambdas_where_they_see_one_image() -> None:
-    pipeline = translate_transform(v1.Compose([v1.CenterCrop(8), v1.Lambda(_halved), _halved, v1.ToTensor()]))
+    pipeline = pipeline_of(v1.Compose([v1.CenterCrop(8), v1.Lambda(_halved), _halved, v1.ToTensor()]))
     assert list(pipeline)[1:3] == [T.Lambda(_halved)] * 2
     with pytest.raises(TranslationError, match="stack them in the training loop"):
-        translate_transform(v1.Compose([v1.TenCrop(8), v1.Lambda(_halved)]))
+        pipeline_of(v1.Compose([v1.TenCrop(8), v1.Lambda(_halved)]))
     tensors_only = v2.Lambda(_halved, torch.Tensor)
-    assert list(translate_transform(tensors_only)) == [T.Lambda(tensors_only)]
+    assert list(pipeline_of(tensors_only)) == [T.Lambda(_halved, torch.Tensor)]
 
 
 def test_what_has_no_form_inside_a_container_is_named_with_its_place() -> None:
     theirs = v1.Compose([v1.CenterCrop(8), v1.RandomApply([v1.LinearTransformation(torch.eye(2), torch.zeros(2))])])
     with pytest.raises(TranslationError, match=r"\[1\].*RandomApply.*no such transform"):
-        translate_transform(theirs)
+        pipeline_of(theirs)

@@ -166,7 +166,7 @@ class Own(TorchDataset[Any]):
         ({"epoch_length": 2, "shuffle": None, "sampler": Coins()}, "function of seed and epoch"),
         ({"epoch_length": 2, "shuffle": None, "sampler": DistributedSampler(PIXELS, 2, 0)}, "and shard="),  # type: ignore[arg-type]
         ({"infinite": True, "shuffle": None, "batch_size": 1, "batch_sampler": [[1, 2]]}, "your own batch sampler"),
-        ({"exclude": [1], "dataset": Own(), "engine": "auto"}, "torch's own loader does not have this option"),
+        ({"exclude": [1], "dataset": Own(), "engine": "auto"}, "only a loader that plans its samples has this"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:

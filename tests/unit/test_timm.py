@@ -13,11 +13,11 @@ from PIL import Image
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
-from gpupipe.errors import ConfigError
-from gpupipe.interop import translate_transform
+from gpupipe.errors import ConfigError, TranslationError
 from gpupipe.kernels.apply import apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.timm import Levels, TimmAugMix, TimmAutoAugment, TimmRandAugment
+from gpupipe.translate.transforms import pipeline_of
 
 timm_data = pytest.importorskip("timm.data")
 from timm.data import auto_augment  # noqa: E402
@@ -160,7 +160,7 @@ ONLY_TORCH = {"keeps the ratio": "reflect"}
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_training_transforms_translate_and_run(name: str) -> None:
-    pipeline = translate_transform(timm_data.create_transform(32, is_training=True, **OPTIONS[name]))
+    pipeline = pipeline_of(timm_data.create_transform(32, is_training=True, **OPTIONS[name]))
     assert pipeline.output.size == (32, 32) and pipeline.output.dtype == "float32"
     batches = {}
     for engine in ("torch", "dali") if name not in ONLY_TORCH else ("torch",):
@@ -176,16 +176,16 @@ def test_evaluation_transforms_are_timms_to_the_last_bit(name: str) -> None:
     options = {"input_size": (3, 32, 32), **EVALUATION[name]}
     theirs = timm_data.create_transform(is_training=False, **options)
     want = torch.stack([theirs(Image.fromarray(p)) for p in PIXELS])
-    pipeline = translate_transform(theirs)
+    pipeline = pipeline_of(theirs)
     with DataLoader(Arrays(PIXELS, transform=pipeline), 6, engine="torch", device="cpu") as loader:
         (got,) = list(loader)
     assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("given", [{"train_crop_mode": "rkrr"}, {"auto_augment": "augmix-m5-b1"}])
-def test_what_has_no_form_is_a_function(given: dict[str, str]) -> None:
-    theirs = timm_data.create_transform(32, is_training=True, **given)
-    assert T.Lambda in map(type, translate_transform(theirs))
+def test_what_has_no_form_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(TranslationError, match="timm"):
+        pipeline_of(timm_data.create_transform(32, is_training=True, **given))
 
 
 @pytest.mark.parametrize(

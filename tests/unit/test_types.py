@@ -72,12 +72,3 @@ def test_sample_error_lists_and_travels() -> None:
     assert "sample 0 (/p/0.jpg): truncated: ended early" in str(error) and "and 2 more" in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert again.samples == error.samples and str(again) == str(error)
-
-
-@pytest.mark.filterwarnings("error")
-def test_images_of_a_sample_have_keys_of_their_own_without_a_warning() -> None:
-    one = plan(keys=np.array([3, 2**64 - 5, 0, 7], np.uint64))
-    several = one.of_images(5)
-    assert several.indices.tolist() == 5 * one.indices.tolist()
-    assert np.array_equal(several.keys[:4], one.keys)
-    assert len({*several.keys.tolist()}) == 20

@@ -64,7 +64,7 @@ def media() -> Iterator[Case]:
     user = ("torch", "torch-2")
     yield plain("medium/opaque", lambda _: Opaque(), user, facts=True)
     yield plain("medium/opaque collate_fn", lambda _: Opaque(), user, facts=True, collate_fn=together, drop_last=True)
-    yield plain("medium/opaque refused", lambda _: Opaque(), ("null", "dali", "auto"))
+    yield plain("medium/opaque refused", lambda _: Opaque(), ("null",))
     yield Case("medium/from_torch", ALL, _taken_over)
 
 

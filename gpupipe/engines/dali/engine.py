@@ -208,7 +208,7 @@ def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool)
         end=executor.end,
         feed=feed,
         decoder=decoder,
-        batch_size=setup.batch_size * setup.dataset.images_per_sample * executor.pictures,
+        batch_size=setup.batch_size * executor.pictures,
         num_threads=setup.threads,
         prefetch=executor.ahead,
         device_id=executor.device.index if executor.on_gpu else None,
@@ -257,15 +257,13 @@ class DaliRun(Run):
         images, keep = self._images(one)
         self._engine.pillow_speed.add(*one.ready.by_pillow)
         target = target_to_device(one.ready.target, self._engine.setup)
-        return Batch(images, target, one.ready.plan, keep, one.ready.by_hand)
+        return Batch(images, target, one.ready.plan, keep)
 
     def _images(self, one: Started) -> tuple[Any, Any]:
         """Return the images of a plan, and objects that must live as long. Waits."""
         engine, ready = self._engine, one.ready
         if ready.bad:
             raise SampleError(ready.bad)
-        if ready.is_by_hand:
-            return None, None
         if ready.exchanged:
             return engine.decode_changed_files(ready), None
         if one.goes_on and not engine.setup.one_at_a_time:
@@ -297,8 +295,8 @@ class DaliRun(Run):
             return False
         if ready is None:
             return False
-        # DALI gets nothing of these plans: they raise an error, or are made elsewhere.
-        skipped = bool(ready.bad or ready.exchanged or ready.is_by_hand)
+        # DALI gets nothing of these plans: they raise an error, or the reference makes them.
+        skipped = bool(ready.bad or ready.exchanged)
         self._flight.append(Started(ready) if skipped else self._engine.schedule(ready))
         return True
 

@@ -35,7 +35,6 @@ def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[lis
     def make(row: int) -> list[Arrays] | BadSample:
         try:
             taken = _from_user_code(batch, ready, form, row) if dataset.runs_user_code else batch(row)
-            assert isinstance(taken, Taken)
             return applied(plan, row, taken)
         except Undecodable as e:
             return bad_sample(dataset, int(plan.indices[row]), e)

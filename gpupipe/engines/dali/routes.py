@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...imports import uncollected
@@ -123,20 +124,9 @@ class _Graph(Route):
         return f"DALI decodes on the CPU, and only batches are finished on the GPU, because {self._executor.end.why}"
 
     def _roi(self, fancy: bool) -> bool:
-        roi = self._options.roi
         if not self._executor.on_gpu:
-            return roi is not False
-        on_gpu = not fancy or decoder.fancy_windows()
-        if roi is True and not on_gpu:
-            found, wanted = decoder.nvjpeg_version(), ".".join(map(str, decoder.FANCY_WINDOWS))
-            log.warning(
-                "roi=True with fancy upsampling needs nvJPEG %s, but this is %s: windows of most JPEGs are decoded on "
-                'the CPU; use roi="auto", jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
-                wanted, ".".join(map(str, found)) if found else "none",
-            )  # fmt: skip
-        if roi != "auto":
-            return roi
-        return on_gpu and self._decodes_windows() and decoder.windows_work(self._setup.device, fancy=fancy)
+            return self._options.roi is not False
+        return windows_on_gpu(self._options, self._setup.device, fancy=fancy, used=self._decodes_windows)
 
     def _decodes_windows(self) -> bool:
         """Return whether DALI decodes files of which a first crop takes a window."""
@@ -144,3 +134,18 @@ class _Graph(Route):
 
         feed = feed_of(self._setup, ACCEPTS, is_safe)
         return feed.form in ("paths", "encoded") and window_of(self._setup.pipeline.skeleton) is not None
+
+
+def windows_on_gpu(options: Options, device: str, *, fancy: bool, used: Callable[[], bool] = lambda: True) -> bool:
+    """Return whether a GPU shall decode only windows. ``used``: whether there are any."""
+    roi, on_gpu = options.roi, not fancy or decoder.fancy_windows()
+    if roi is True and not on_gpu:
+        found, wanted = decoder.nvjpeg_version(), ".".join(map(str, decoder.FANCY_WINDOWS))
+        log.warning(
+            "roi=True with fancy upsampling needs nvJPEG %s, but this is %s: windows of most JPEGs are decoded on "
+            'the CPU; use roi="auto", jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
+            wanted, ".".join(map(str, found)) if found else "none",
+        )  # fmt: skip
+    if roi != "auto":
+        return roi
+    return on_gpu and used() and decoder.windows_work(device, fancy=fancy)

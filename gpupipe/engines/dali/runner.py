@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from ...errors import EngineError
-from ...reading.reader import Loaded
 from ...signal_handlers import pass_on
 from ...stages import GRAPH
 from ..delivery import made_current
@@ -46,8 +45,8 @@ class Failed(Exception):
 class Piece:
     """Some rows of a batch, and their inputs for DALI."""
 
-    ready: Loaded
-    """The batch; DALI reads its bytes in place."""
+    ready: Any
+    """The owner of the batch, which DALI reads in place."""
     rows: slice
     fed: Mapping[str, Any]
     """Values by name of the input."""

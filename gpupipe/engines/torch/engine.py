@@ -141,14 +141,12 @@ class TorchRun(Run):
         dataset = self._setup.dataset
         target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
         if self._setup.collates:
-            target = with_numbers(target, dataset.form)
-        if result.images is None:  # made by the script's own code
-            return Batch(None, self._to_device((), target, lambda x: x)[1], plan, by_hand=result.by_hand)
+            target = with_numbers(target)
         memory_format, medium = self._setup.pipeline.memory_format, dataset.medium
         images, target = self._to_device(
             result.images, target, lambda images: finish_plan(plan, images, memory_format, medium)
         )
-        return Batch(images, target, plan, by_hand=result.by_hand)
+        return Batch(images, target, plan)
 
     def close(self) -> None:
         self._results.close()

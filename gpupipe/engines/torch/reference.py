@@ -69,11 +69,12 @@ def one_sample(dataset: Dataset, index: int) -> Any:
         plan, images = _referenced(dataset, plan, pipeline)
         views = tuple(view[0] for view in images) if isinstance(images, tuple) else (images[0],)
     else:
-        image = dataset.raw(index)[0]
-        plan, views = resolve_plan(plan, pipeline, np.array([size_of(image)], np.int32)), (image,)
+        picture = dataset.raw(index)[0]
+        plan, views = resolve_plan(plan, pipeline, np.array([size_of(picture)], np.int32)), (picture,)
+    image = views if len(views) > 1 else views[0]
     if not dataset.columns or dataset.form is None:
-        return (views if len(views) > 1 else views[0]), dataset.fetch(index)[1]
-    return dataset.form.sample(views, targets_by_sample(_columns(dataset, plan), 1, dataset.form)[0])
+        return image, dataset.fetch(index)[1]
+    return dataset.form.sample(image, targets_by_sample(_columns(dataset, plan), 1)[0])
 
 
 def _columns(dataset: Dataset, plan: Plan) -> dict[str, Any]:

@@ -19,9 +19,9 @@ U64 = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
-Kind = Literal["pil", "tensor", "array"]
+Kind = Literal["pil", "tensor"]
 """Image library that a transform would meet at this point: PIL before torchvision's ``ToTensor`` and ``ToImage``,
-tensors after them, or OpenCV after ``ToArray``. They round and resize differently."""
+tensors after them. They round and resize differently."""
 
 _Op = TypeVar("_Op", bound="Op")
 

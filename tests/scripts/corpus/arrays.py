@@ -19,7 +19,7 @@ from ..harness.script import Args, Epochs, script
 CIFAR = transforms.Normalize((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 
 
-@script(engine="dali")
+@script(engine="torch")
 def cifar10_resnet(args: Args, DataLoader: Any) -> Epochs:
     """kuangliu/pytorch-cifar: padded crops and flips for training, plain tensors for testing."""
     transform_train = transforms.Compose(
@@ -52,7 +52,7 @@ class Cutout:
         return img * torch.from_numpy(mask).expand_as(img)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def cifar100_cutout(args: Args, DataLoader: Any) -> Epochs:
     """uoguelph-mlrg/Cutout: an own class appended to the transforms of CIFAR-100."""
     train_transform = transforms.Compose([])
@@ -69,7 +69,7 @@ def cifar100_cutout(args: Args, DataLoader: Any) -> Epochs:
         yield train_loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def mnist_example(args: Args, DataLoader: Any) -> Epochs:
     """pytorch/examples mnist: keyword arguments in dicts, a bigger batch for testing."""
     train_kwargs: dict[str, Any] = {"batch_size": 8}
@@ -87,7 +87,7 @@ def mnist_example(args: Args, DataLoader: Any) -> Epochs:
         yield test_loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def mnist_as_rgb(args: Args, DataLoader: Any) -> Epochs:
     """MNIST for a network with three channels: resized, and repeated by a lambda."""
     transform = transforms.Compose(
@@ -105,7 +105,7 @@ def mnist_as_rgb(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("FashionMNIST",))
+@script(engine="torch")
 def fashion_one_hot(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's beginner tutorial on transforms: labels made one-hot by a lambda."""
     ds = datasets.FashionMNIST(
@@ -140,7 +140,7 @@ def gan_training(args: Args, DataLoader: Any) -> Epochs:
         yield dataloader
 
 
-@script(engine="torch", because=("TensorDataset",))
+@script(engine="torch")
 def tensor_dataset(args: Args, DataLoader: Any) -> Epochs:
     """Tensors in memory: a TensorDataset of images and labels, normalized before."""
     images = torch.from_numpy(np.load(args.data / "images.npy")).permute(0, 3, 1, 2).float().div(255)
@@ -152,7 +152,7 @@ def tensor_dataset(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(dataset, batch_size=16, shuffle=False)
 
 
-@script(engine="torch", because=("batch_size=None",), workers=1)
+@script(engine="torch", workers=1)
 def memmap_batches(args: Args, DataLoader: Any) -> Epochs:
     """A memory-mapped array that hands out whole batches by itself, with batch_size=None."""
 
@@ -218,7 +218,7 @@ def lmdb_like(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(OneFile(args.data, test), batch_size=8, num_workers=args.workers)
 
 
-@script(engine="torch", because=("AugMixDataset",))
+@script(engine="torch")
 def augmix(args: Args, DataLoader: Any) -> Epochs:
     """google-research/augmix: a dataset around CIFAR that mixes chains of Pillow's operations into two more views."""
     preprocess = transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.5] * 3)])
@@ -253,7 +253,7 @@ def augmix(args: Args, DataLoader: Any) -> Epochs:
         yield [(torch.cat(images, 0), targets) for images, targets in loader]
 
 
-@script(engine="dali")
+@script(engine="torch")
 def corruption_test(args: Args, DataLoader: Any) -> Epochs:
     """CIFAR-10-C: a test set whose data and targets are replaced for every corruption, in new and old loaders."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.5] * 3)])

@@ -153,7 +153,7 @@ class ViewGenerator:
         return [self.base_transform(x) for _ in range(self.n_views)]
 
 
-@script(engine="dali")
+@script(engine="torch")
 def simclr_stl10(args: Args, DataLoader: Any) -> Epochs:
     """sthalles/SimCLR: STL10's unlabeled split, torchvision's blur, views generated in a list."""
     size, s = 32, 1
@@ -173,7 +173,7 @@ def simclr_stl10(args: Args, DataLoader: Any) -> Epochs:
         yield [torch.cat(images, dim=0) for images, _ in loader]
 
 
-@script(engine="dali")
+@script(engine="torch")
 def byol(args: Args, DataLoader: Any) -> Epochs:
     """sthalles/PyTorch-BYOL: a list of pipelines, each run on the image."""
 
@@ -261,7 +261,7 @@ def barlow_twins(args: Args, DataLoader: Any) -> Epochs:
         yield [(y1, y2, step) for step, ((y1, y2), _) in enumerate(loader, start=epoch * len(loader))]
 
 
-@script(engine="dali")
+@script(engine="torch")
 def supcon(args: Args, DataLoader: Any) -> Epochs:
     """HobbitLong/SupContrast: two views of CIFAR, concatenated in the loop."""
     train_transform = transforms.Compose(

@@ -46,7 +46,7 @@ def oxford_pets(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(val, batch_size=8)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def traffic_signs(args: Args, DataLoader: Any) -> Epochs:
     """GTSRB: .ppm files, warps and colors without flips, squashed test images."""
     transform = transforms.Compose(
@@ -181,7 +181,7 @@ def country_probe(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(datasets.Country211(args.data, "valid", preprocess), batch_size=10, num_workers=args.workers)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def fake_data(args: Args, DataLoader: Any) -> Epochs:
     """FakeData, as torchvision's and many others' benchmarks take it with --fake-data."""
     dataset = datasets.FakeData(

@@ -35,7 +35,7 @@ class ImagesAndMasks(Dataset[Any]):
         return self.joint(image, mask)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
     """torchvision references/segmentation: joint transforms of image and mask, padded while collating."""
 
@@ -75,7 +75,7 @@ def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(ImagesAndMasks(args.data, finish), batch_size=1, collate_fn=collate_fn)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def unet(args: Args, DataLoader: Any) -> Epochs:
     """milesial/Pytorch-UNet: a dict of image and mask, scaled by Pillow; one dict of arguments for both loaders."""
 
@@ -161,7 +161,7 @@ def detection(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Boxes(args.data, train=False), batch_size=1, collate_fn=detection_collate)
 
 
-@script(engine="torch", because=("Letterboxed",), workers=1)
+@script(engine="torch", workers=1)
 def yolo(args: Args, DataLoader: Any) -> Epochs:
     """ultralytics/yolov5: letterboxed arrays, a loader subclass that keeps its workers, targets with a batch index."""
 
@@ -216,7 +216,7 @@ def yolo(args: Args, DataLoader: Any) -> Epochs:
         yield [(images, paths) for images, _, paths in loader]
 
 
-@script(engine="torch", because=("Landmarks",))
+@script(engine="torch")
 def landmarks(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's data loading tutorial: faces and their landmarks in a dict, rescaled and cropped by own classes."""
 
@@ -255,7 +255,7 @@ def landmarks(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def pix2pix(args: Args, DataLoader: Any) -> Epochs:
     """junyanz/pytorch-CycleGAN-and-pix2pix: both halves of one file cropped and flipped alike, in a dict with paths."""
 

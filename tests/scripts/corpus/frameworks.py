@@ -17,7 +17,7 @@ from ..harness.script import Args, Epochs, script
 from .common import PLAIN, train_set
 
 
-@script(engine="dali")
+@script(engine="torch")
 def lightning_module(args: Args, DataLoader: Any) -> Epochs:
     """Lightning-like: a DataModule with setup, train_dataloader, val_dataloader and test_dataloader."""
 
@@ -70,7 +70,7 @@ def ignite_engine(args: Args, DataLoader: Any) -> Epochs:
         yield [engine.next_batch() for _ in range(4)]
 
 
-@script(engine="dali", because=("loader.batch_sampler",))
+@script(engine="dali")
 def accelerate_skip(args: Args, DataLoader: Any) -> Epochs:
     """huggingface/accelerate: skip_first_batches to go on in the middle of an epoch."""
     from accelerate import skip_first_batches
@@ -99,7 +99,7 @@ def rebuilt_by_framework(args: Args, DataLoader: Any) -> Epochs:
     yield loader
 
 
-@script(engine="dali")
+@script(engine="some")
 def batch_size_finder(args: Args, DataLoader: Any) -> Epochs:
     """A search for the largest batch: batch_size cannot be set on a loader, so another one is made."""
     dataset = train_set(args)
@@ -135,7 +135,7 @@ def framework_dispatch(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def pickled_and_copied(args: Args, DataLoader: Any) -> Epochs:
     """Loaders that are sent to other processes or copied: pickle.dumps and copy.copy."""
     loader = DataLoader(train_set(args, PLAIN), batch_size=8, shuffle=True, num_workers=args.workers)
@@ -162,7 +162,7 @@ def reproducible_workers(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("multiprocessing_context", "timeout"), workers=1)
+@script(engine="dali", workers=1)
 def fork_context(args: Args, DataLoader: Any) -> Epochs:
     """A start method of its own for the workers, and a time limit for each batch."""
     loader = DataLoader(
@@ -177,7 +177,7 @@ def fork_context(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("in_order",), workers=1)
+@script(engine="dali", workers=1)
 def out_of_order(args: Args, DataLoader: Any) -> Epochs:
     """Batches as they come: in_order=False, with one worker so that the order is known here."""
     loader = DataLoader(train_set(args, PLAIN), batch_size=8, num_workers=args.workers, in_order=False)

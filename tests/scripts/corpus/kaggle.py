@@ -197,7 +197,7 @@ def gray_medical(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(XRays(files, plain), batch_size=8)
 
 
-@script(engine="torch", because=("NumpyImages",))
+@script(engine="torch")
 def numpy_style(args: Args, DataLoader: Any) -> Epochs:
     """OpenCV habits: arrays of height, width and channel, flipped and normalized by hand, without torchvision."""
 
@@ -345,7 +345,7 @@ def albumentations_folder(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(folder, batch_size=8, num_workers=args.workers)
 
 
-@script(engine="torch", because=("CoarseDropout",), needs=("albumentations",))
+@script(engine="torch", needs=("albumentations",))
 def albumentations_holes(args: Args, DataLoader: Any) -> Epochs:
     """Kaggle notebook with a step that has no form here: torch's loader does all of it."""
     import albumentations as A
@@ -359,7 +359,7 @@ def albumentations_holes(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch", because=("mask",), needs=("albumentations",))
+@script(engine="torch", needs=("albumentations",))
 def albumentations_masks(args: Args, DataLoader: Any) -> Epochs:
     """Segmentation with albumentations, which moves the mask with the image."""
     import albumentations as A

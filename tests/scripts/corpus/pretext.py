@@ -59,7 +59,7 @@ def simmim(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def rotation_prediction(args: Args, DataLoader: Any) -> Epochs:
     """gidariss/FeatureLearningRotNet: four rotations of each image, made while collating."""
 
@@ -100,7 +100,7 @@ def jigsaw(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def ten_crop_testing(args: Args, DataLoader: Any) -> Epochs:
     """Ten crops at test time, stacked by a lambda: what torchvision's documentation of TenCrop shows."""
     transform = transforms.Compose(

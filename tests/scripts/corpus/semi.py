@@ -82,7 +82,7 @@ class WeakAndStrong:
         return self.normalize(weak), self.normalize(strong)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def fixmatch(args: Args, DataLoader: Any) -> Epochs:
     """kekmodel/FixMatch-pytorch: two loaders read by next() and made anew at their ends, weak and strong views."""
     labeled = transforms.Compose(
@@ -123,7 +123,7 @@ def fixmatch(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(test_dataset, sampler=SequentialSampler(test_dataset), batch_size=8)
 
 
-@script(engine="torch", because=("NormalizedCifar",))
+@script(engine="torch")
 def mixmatch(args: Args, DataLoader: Any) -> Epochs:
     """YU1ut/MixMatch-pytorch: CIFAR normalized once as float arrays, augmented in numpy, returned twice."""
 
@@ -156,7 +156,7 @@ def mixmatch(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def mean_teacher(args: Args, DataLoader: Any) -> Epochs:
     """CuriousAI/mean-teacher: a batch sampler that puts unlabeled and labeled images into every batch."""
 
@@ -195,7 +195,7 @@ def mean_teacher(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def pseudo_labels(args: Args, DataLoader: Any) -> Epochs:
     """Self-training: images that the model is sure of join the arrays of the dataset, which grows between epochs."""
     transform = transforms.Compose(
@@ -212,7 +212,7 @@ def pseudo_labels(args: Args, DataLoader: Any) -> Epochs:
     yield loader
 
 
-@script(engine="torch", because=("32 x 32 pixels",))
+@script(engine="torch")
 def noisy_labels(args: Args, DataLoader: Any) -> Epochs:
     """Co-teaching and label correction: targets are rewritten after an epoch, an index comes with each sample."""
 

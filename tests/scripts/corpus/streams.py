@@ -50,7 +50,7 @@ class Shards(IterableDataset[Any]):
         return self.transform(Image.open(io.BytesIO(encoded)).convert("RGB")), label
 
 
-@script(engine="torch", because=("IterableDataset",), workers=2)
+@script(engine="dali", workers=2)
 def webdataset_shards(args: Args, DataLoader: Any) -> Epochs:
     """WebDataset-like: an iterable over tar files, split by get_worker_info, batched by the loader."""
     urls = sorted((args.data / "shards").iterdir())
@@ -60,7 +60,7 @@ def webdataset_shards(args: Args, DataLoader: Any) -> Epochs:
     yield DataLoader(Shards(urls, PLAIN), batch_size=6)
 
 
-@script(engine="torch", because=("ChainDataset",))
+@script(engine="dali")
 def chained_streams(args: Args, DataLoader: Any) -> Epochs:
     """Two streams one after the other: ChainDataset, and the plus between iterable datasets."""
     urls = sorted((args.data / "shards").iterdir())

@@ -101,7 +101,7 @@ def ignored_borders(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Segmentation(args.data, train))
 
 
-@script(engine="dali")
+@script(engine="torch")
 def padded_batches(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's segmentation reference: images of any size, padded while collating."""
 
@@ -127,7 +127,7 @@ def pet_trimaps(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, datasets.wrap_dataset_for_transforms_v2(pets))
 
 
-@script(engine="dali")
+@script(engine="torch")
 def cityscapes(args: Args, DataLoader: Any) -> Epochs:
     """Cityscapes, wrapped: semantic masks of full size, random scale."""
     train = v2.Compose([v2.ScaleJitter((64, 64), (0.9, 1.6)), v2.RandomCrop(40, pad_if_needed=True), *FINISH])
@@ -164,7 +164,7 @@ def warps_and_colours(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Segmentation(args.data, train))
 
 
-@script(engine="dali")
+@script(engine="some")
 def gray_slices(args: Args, DataLoader: Any) -> Epochs:
     """Medical slices: gray images and their masks, rotated and deformed."""
 
@@ -344,7 +344,7 @@ def voc_detection(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, dataset, collate_fn=in_one)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def kitti(args: Args, DataLoader: Any) -> Epochs:
     """Kitti, wrapped, in batches of one size."""
     transforms = v2.Compose([v2.Resize((40, 64)), v2.RandomHorizontalFlip(), IMAGE, v2.ToPureTensor()])
@@ -375,7 +375,7 @@ def coco_letterbox(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs(args, DataLoader, Letterboxed(args.data, transforms), collate_fn=collate_fn)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def detr_batches(args: Args, DataLoader: Any) -> Epochs:
     """DETR with v2: padded to the largest image of the batch, with a mask of the padding."""
 
@@ -489,7 +489,7 @@ class Halves(Dataset[Any]):
         return {"A": a, "B": b, "path": self.paths[i].name}
 
 
-@script(engine="dali")
+@script(engine="torch")
 def image_translation(args: Args, DataLoader: Any) -> Epochs:
     """pix2pix with v2: both halves resized, cropped and flipped alike."""
     steps = [v2.Resize(36), v2.RandomCrop(32), v2.RandomHorizontalFlip(), IMAGE, v2.Normalize([0.5], [0.5])]

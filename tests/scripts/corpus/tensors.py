@@ -48,7 +48,7 @@ class CustomImageDataset(Dataset[Any]):
         return image, label
 
 
-@script(engine="dali")
+@script(engine="some")
 def tutorial_decode_image(args: Args, DataLoader: Any) -> Epochs:
     """PyTorch's tutorial on datasets: a csv of labels, decode_image, a transform and a target_transform."""
     train = DataLoader(CustomImageDataset(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
@@ -58,7 +58,7 @@ def tutorial_decode_image(args: Args, DataLoader: Any) -> Epochs:
         yield test
 
 
-@script(engine="dali")
+@script(engine="some")
 def read_image_as_tv_tensor(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's getting-started gallery: read_image, wrapped into tv_tensors.Image, photometric changes behind."""
 
@@ -74,7 +74,7 @@ def read_image_as_tv_tensor(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def tensors_of_bytes(args: Args, DataLoader: Any) -> Epochs:
     """Encoded images in memory: a uint8 tensor per file, decoded when a sample is asked for."""
 
@@ -105,7 +105,7 @@ def pil_to_tensor_first(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def from_numpy_permuted(args: Args, DataLoader: Any) -> Epochs:
     """An array of a PIL image, turned into a tensor by hand, in a dictionary with its name."""
 
@@ -121,7 +121,7 @@ def from_numpy_permuted(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="dali")
+@script(engine="torch")
 def uint8_tensors_in_memory(args: Args, DataLoader: Any) -> Epochs:
     """CIFAR-like images kept as one uint8 tensor, with v2 transforms for each."""
 

@@ -246,7 +246,7 @@ def timm_train(args: Args, DataLoader: Any) -> Epochs:
     yield loader_eval
 
 
-@script(engine="dali")
+@script(engine="torch")
 def timm_mixup_collate(args: Args, DataLoader: Any) -> Epochs:
     """timm's train.py with --mixup and the prefetcher: FastCollateMixup mixes uint8 images while collating."""
     dataset = ImageDataset(str(args.data / "train"))

@@ -109,7 +109,7 @@ class Frames(Dataset[Any]):
         return torch.stack(clip).permute(1, 0, 2, 3), int(label)
 
 
-@script(engine="torch", because=("spatial_transform", "changes-itself"))
+@script(engine="dali")
 def kept_draws(args: Args, DataLoader: Any) -> Epochs:
     """kenshohara/3D-ResNets-PyTorch: transforms that keep their numbers until they are told to draw again."""
     pipeline = transforms.Compose([KeptCrop(32, (0.25, 1.0)), KeptFlip(), transforms.ToTensor(), normalize])

@@ -373,13 +373,13 @@ def reference_v1(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs("reference_v1", args, DataLoader)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def synchronized(args: Args, DataLoader: Any) -> Epochs:
     """Tramac's and the GluonCV style: `_sync_transform` in Pillow, an array, then ToTensor and Normalize."""
     yield from epochs("synchronized", args, DataLoader)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def enhanced(args: Args, DataLoader: Any) -> Epochs:
     """zllrunning/face-parsing: a dictionary of image and label, Pillow's enhancers, random scales."""
     yield from epochs("enhanced", args, DataLoader)
@@ -422,19 +422,19 @@ def built_each_time(args: Args, DataLoader: Any) -> Epochs:
     yield from epochs("built_each_time", args, DataLoader)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def means_in_numpy(args: Args, DataLoader: Any) -> Epochs:
     """pytorch-deeplab-xception and its many copies: classes Normalize and ToTensor that calculate with numpy."""
     yield from epochs("subtracted", args, DataLoader)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def doubles_in_numpy(args: Args, DataLoader: Any) -> Epochs:
     """Arithmetic of numpy in one line, whose 64 bits end as 32."""
     yield from epochs("divided", args, DataLoader)
 
 
-@script(engine="dali")
+@script(engine="torch")
 def means_of_caffe(args: Args, DataLoader: Any) -> Epochs:
     """pytorch-fcn: single images of any size, blue first, minus the means of Caffe."""
     loader = DataLoader(Whole(args.data), batch_size=1, shuffle=True, num_workers=args.workers)

@@ -1,4 +1,4 @@
 """What runs the scripts and compares.
 
-``script`` ← ``ours`` ``record`` ``layouts`` ``tree`` ← ``compare`` ``distributions`` ← ``judge`` ← ``table``.
+``script`` ← ``loaders`` ``record`` ``layouts`` ``tree`` ← ``compare`` ← ``judge`` ← ``table``.
 """

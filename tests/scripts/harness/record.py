@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from . import ours
+from . import loaders
 from .script import Args, Script
 
 __all__ = ["Batch", "Epoch", "Run", "play", "snapshot"]
@@ -43,8 +43,6 @@ class Epoch:
     length: int | None
     """``len()`` of it, if it has one."""
     batches: tuple[Batch, ...]
-    promise: ours.Promise | None
-    """How exact its pixels must be, if it was one of gpupipe's loaders itself."""
 
     @property
     def paths(self) -> list[str]:
@@ -55,15 +53,6 @@ class Epoch:
         """This leaf of every batch that has it."""
         return [batch.leaves[path] for batch in self.batches if path in batch.leaves]
 
-    def joined(self, path: str) -> Array | None:
-        """The samples of all batches in one array, if every batch has some and they fit together."""
-        found = self.column(path)
-        if len(found) != len(self.batches) or not all(isinstance(x, np.ndarray) and x.ndim for x in found):
-            return None
-        if not found or len({(x.dtype.kind, x.shape[1:]) for x in found}) != 1:
-            return None
-        return np.concatenate(found)
-
 
 @dataclass
 class Run:
@@ -73,8 +62,9 @@ class Run:
     error: str = ""
     """The exception that ended it, if one did."""
     engines: tuple[str, ...] = ()
-    """Of gpupipe's loaders, in the order in which they were made."""
-    promises: tuple[ours.Promise, ...] = ()
+    """Who made the images of gpupipe's loaders, in the order in which they were made."""
+    is_live: bool = False
+    """Whether all of them ran the script's code."""
     messages: tuple[str, ...] = ()
     """Different warnings, of torch and of gpupipe."""
 
@@ -82,17 +72,15 @@ class Run:
 def play(script: Script, args: Args, loader_class: Any) -> Run:
     """Run a script to its end with ``loader_class`` as its ``DataLoader``. An exception ends the run and is noted."""
     run = Run()
-    with _warnings() as texts, ours.watching() as watch:
+    with _warnings() as texts, loaders.watching() as made:
         try:
             for given in script.run(args, loader_class):
                 run.epochs.append(_epoch(given))
         except Exception as e:
             run.error = f"{type(e).__name__}: {str(e).strip() or '(no message)'}"
-        if not run.error:
-            run.engines = tuple(ours.engine_of(loader) for loader in watch.loaders)
-            run.promises = tuple(ours.promise_of(loader) for loader in watch.loaders)
-        watch.close()
-    run.messages = tuple(dict.fromkeys([*texts, *watch.messages]))
+        run.engines = tuple(map(loaders.engine_of, made))
+        run.is_live = all(map(loaders.is_live, made))
+    run.messages = tuple(dict.fromkeys(texts))
     return run
 
 
@@ -110,8 +98,7 @@ def _epoch(given: Any) -> Epoch:
         length = len(given)
     except TypeError:
         length = None
-    batches = tuple(snapshot(batch) for batch in given)
-    return Epoch(length, batches, ours.promise_of(given) if ours.is_loader(given) else None)
+    return Epoch(length, tuple(snapshot(batch) for batch in given))
 
 
 def snapshot(batch: Any) -> Batch:

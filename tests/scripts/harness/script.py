@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 __all__ = ["SCRIPTS", "Args", "Engine", "Epochs", "Script", "script"]
 
-Engine = Literal["dali", "torch"]
+Engine = Literal["dali", "some", "torch"]
 Epochs = Iterator[Iterable[Any]]
 """What a script yields: once per epoch, something that gives the batches of that epoch."""
 
@@ -37,9 +37,7 @@ class Script:
     """Whose habits it has."""
     run: Callable[[Args, Any], Epochs]
     engine: Engine
-    """Where a user expects it to run. ``"torch"``: torch's own loader may have to do it, and the warning says why."""
-    because: tuple[str, ...]
-    """Words that the warning of a script for torch must have: each names one reason."""
+    """Who makes its images: DALI, DALI and Pillow, or the script's own code."""
     needs: tuple[str, ...]
     """Packages beyond those of the development environment."""
     workers: int
@@ -51,7 +49,7 @@ SCRIPTS: dict[str, Script] = {}
 
 
 def script(
-    *, engine: Engine, because: tuple[str, ...] = (), needs: tuple[str, ...] = (), workers: int = 0
+    *, engine: Engine, needs: tuple[str, ...] = (), workers: int = 0
 ) -> Callable[[Callable[[Args, Any], Epochs]], Callable[[Args, Any], Epochs]]:
     """Put a function into :data:`SCRIPTS`; arguments as the fields of :class:`Script`."""
 
@@ -59,10 +57,9 @@ def script(
         name, doc = run.__name__, run.__doc__
         assert doc, f"{name}: say in the docstring whose habits it has"
         assert name not in SCRIPTS, f"{name}: there is another script of this name, in {SCRIPTS[name].family}"
-        assert because or engine == "dali", f"{name}: engine='torch' needs because=..."
         family = run.__module__.rpartition(".")[2]
         style = " ".join(doc.split())
-        SCRIPTS[name] = Script(name, family, style, run, engine, because, needs, workers)
+        SCRIPTS[name] = Script(name, family, style, run, engine, needs, workers)
         return run
 
     return add

@@ -40,7 +40,7 @@ def crop(canvas: Canvas, address: OpAddress, op: ops.Crop) -> None:
         canvas.window(start, shape)
 
 
-def _is_another_filter(op: ops.Resize) -> bool:
+def is_another_filter(op: ops.Resize) -> bool:
     """Return whether torch's filter differs from DALI's.
 
     On tensors and arrays "nearest" takes other pixels, and torch's bicubic filter without antialias is different.
@@ -50,7 +50,12 @@ def _is_another_filter(op: ops.Resize) -> bool:
     return op.kind != "pil" and (op.interpolation == "nearest" or (op.interpolation == "bicubic" and not op.antialias))
 
 
-@canvas_lowering(ops.Resize, far=True, unless=_is_another_filter)
+def interpolation_of(name: str) -> Any:
+    """Return DALI's interpolation by torchvision's name."""
+    return getattr(types, _INTERPOLATION[name])
+
+
+@canvas_lowering(ops.Resize, far=True, unless=is_another_filter)
 def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     size: Any
     if (op.height == op.height[0]).all() and (op.width == op.width[0]).all():
@@ -62,7 +67,7 @@ def resize(canvas: Canvas, address: OpAddress, op: ops.Resize) -> None:
     canvas.image = fn.resize(
         canvas.settle(),
         size=size,
-        interp_type=getattr(types, _INTERPOLATION[op.interpolation]),
+        interp_type=interpolation_of(op.interpolation),
         antialias=op.antialias and op.interpolation not in ("nearest", "nearest-exact"),
     )
 

@@ -1,0 +1,318 @@
+"""What looks at pixels without a function that a table could list."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision import transforms as T, tv_tensors
+from torchvision.transforms import functional as F, v2
+from torchvision.transforms.v2 import functional as F2
+
+from gpupipe.live.switch import switched
+
+from .beside import jpeg, outcome, same_batches, twice, waits, write_jpegs
+
+
+def opened(seed: int = 1) -> Image.Image:
+    return Image.open(io.BytesIO(jpeg(seed)))
+
+
+def painted(im: Image.Image) -> Image.Image:
+    im.paste((1, 2, 3), (2, 3, 9, 9))
+    return im
+
+
+def pixel_written(im: Image.Image) -> Any:
+    copy = im.copy()
+    pixels = im.load()
+    pixels[3, 4] = (9, 8, 7)
+    return pixels[3, 4], im, copy
+
+
+def shrunk(im: Image.Image) -> Any:
+    whole = im.copy()
+    im.thumbnail((9, 9))
+    return im, whole
+
+
+def saved(im: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    im.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def closed(im: Image.Image) -> Any:
+    other = im.convert("RGB")
+    im.close()
+    return other
+
+
+IMAGES: dict[str, Callable[[Image.Image], Any]] = {
+    "core": lambda im: (im.load(), im.im.getpixel((1, 2)))[1],
+    "load": lambda im: im.load()[1, 2],
+    "write by load": pixel_written,
+    "array": np.asarray,
+    "array copy": lambda im: np.array(im, copy=True),
+    "buffer": lambda im: bytes(memoryview(np.asarray(im))),
+    "interface": lambda im: im.__array_interface__["data"],
+    "from numpy": lambda im: torch.from_numpy(np.array(im)).sum(),
+    "as_tensor": lambda im: torch.as_tensor(np.array(im)),
+    "pickle": lambda im: pickle.loads(pickle.dumps(im)),
+    "pickle of a result": lambda im: pickle.loads(pickle.dumps(im.crop((1, 2, 9, 9)))),
+    "deepcopy": lambda im: copy.deepcopy(im.resize((9, 9))),
+    "copy": lambda im: copy.copy(im),
+    "paint a copy": lambda im: (painted(im.convert("RGB")), painted(im.crop()), painted(im.copy()), im),
+    "paint what was copied": lambda im: (im.convert("RGB"), im.copy(), im.resize(im.size), painted(im)),
+    "thumbnail": shrunk,
+    "draft": lambda im: (im.draft("L", (9, 9)), im),
+    "save": saved,
+    "close": closed,
+    "use after closing": lambda im: (im.copy(), im.close(), im.copy()),
+    "equal": lambda im: (im == opened(), im == opened(2), im.copy() == im, im != im.convert("L")),
+    "identical": lambda im: (im.copy() is im, im.convert("RGB") is im, im.crop() is im),
+    "type": lambda im: (type(im), type(im.copy()), isinstance(im, Image.Image), type(im) in {Image.Image}),
+    "header": lambda im: (im.size, im.mode, im.format, im.info, im.getexif(), im.filename if hasattr(im, "f") else ""),
+    "with": lambda im: [x.copy() for x in [im.__enter__()]],
+    "split": lambda im: im.split(),
+    "blend": lambda im: Image.blend(im, im.transpose(0), 0.3),
+    "composite": lambda im: Image.composite(im, im.rotate(90), im.convert("L")),
+    "set": lambda im: len({im.size, im.copy().size}),
+    "kept": lambda im: [im, im, im.crop((0, 0, 5, 5)), im.crop((0, 0, 5, 5))],
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_looking_at_images(name: str) -> None:
+    ours, theirs = twice(lambda: [outcome(IMAGES[name], im) for im in (opened(), opened().resize((20, 18)))])
+    assert ours == theirs
+    assert theirs[0][0] != "raises" or name in ("use after closing", "draft")
+
+
+def data_set(x: Tensor) -> Tensor:
+    x.data = torch.ones(2, 2)
+    return x
+
+
+def data_changed(x: Tensor) -> Any:
+    view = x[:, 1:]
+    x.data.mul_(2)
+    return x, view
+
+
+def gradient(x: Tensor) -> Any:
+    x.requires_grad_()
+    (x * 2).sum().backward()
+    return x.grad, x.requires_grad
+
+
+def into_waiting(x: Tensor) -> Any:
+    other = F.to_tensor(opened(2))
+    return torch.add(x, 1, out=other), other, x
+
+
+def into_true(x: Tensor) -> Any:
+    out = torch.empty_like(x)
+    return torch.mul(x, 2, out=out) is out, out
+
+
+def numpy_written(x: Tensor) -> Any:
+    view = x.unsqueeze(0)
+    x.numpy()[:, 2] = 5
+    return x, view
+
+
+def in_chain(x: Tensor) -> Any:
+    base, view, deep = x, x[:, 2:], x[:, 2:].permute(1, 2, 0)
+    view.mul_(3)
+    deep[0] = 7
+    return base, view, deep
+
+
+def weakly(x: Tensor) -> Any:
+    reference = weakref.ref(x)
+    total = x.sum()
+    return total, reference() is x, x + 1
+
+
+TENSORS: dict[str, Callable[[Tensor], Any]] = {
+    "data = ": data_set,
+    "data.mul_": data_changed,
+    "unsqueeze_": lambda x: (x.unsqueeze_(0), x.shape, x),
+    "squeeze_": lambda x: (x[:1].squeeze_(), x),
+    "transpose_": lambda x: (x.transpose_(0, 2), x.shape, x),
+    "t_": lambda x: (x[0].t_(), x),
+    "resize_": lambda x: (x.resize_(2, 3), x.shape),
+    "share_memory_": lambda x: (x.share_memory_().is_shared(), x),
+    "from_dlpack": lambda x: (torch.from_dlpack(x), x),
+    "dlpack": lambda x: torch.utils.dlpack.from_dlpack(x.__dlpack__()),
+    "data_ptr": lambda x: (x.data_ptr() == x.view_as(x).data_ptr(), x.data_ptr() > 0, x.untyped_storage().nbytes()),
+    "storage": lambda x: (
+        x.storage().tolist()[:5],
+        x.untyped_storage().data_ptr() == x[0].untyped_storage().data_ptr(),
+    ),
+    "numpy": lambda x: x.numpy(),
+    "write by numpy": numpy_written,
+    "asarray": lambda x: np.asarray(x),
+    "array interface": lambda x: np.array(x[0], dtype=np.float64),
+    "memoryview": lambda x: bytes(memoryview(x.numpy())),
+    "tolist": lambda x: x.tolist(),
+    "item": lambda x: (x.max().item(), float(x[0, 0, 0]), int(x[0, 1, 1] * 255), bool(x[0, 0, 0] > 2)),
+    "iterate": lambda x: list(x),
+    "unpack": lambda x: [*x],
+    "contains": lambda x: 2.0 in x,
+    "format": lambda x: f"{x.mean():.4f} {x.shape} {x[0, 0, 0]:.2f}",
+    "repr": repr,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "save": lambda x: torch.load(saved_tensor(x)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    "out waits": into_waiting,
+    "out is true": into_true,
+    "chain of views": in_chain,
+    "write to a base": lambda x: (x[:, :3], x.permute(1, 2, 0), x.fill_(3)),
+    "write a part": lambda x: (x.__setitem__((slice(None), slice(2, 5)), 0.5), x, x[0]),
+    "augmented": lambda x: (x.__imul__(2), x),
+    "gradient": gradient,
+    "weak reference": weakly,
+    "type": lambda x: (isinstance(x, Tensor), torch.is_tensor(x), type(x) in {Tensor, int}, {Tensor: 5}.get(type(x))),
+    "type of an image": lambda x: (isinstance(tv_tensors.Image(x), tv_tensors.Image), tv_tensors.Image(x)),
+    "wrapped": lambda x: tv_tensors.wrap(x * 2, like=tv_tensors.Image(x)),
+    "v2 of an image": lambda x: v2.RandomHorizontalFlip(1)(tv_tensors.Image(x)),
+    "equal": lambda x: (torch.equal(x, x.clone()), bool((x == x).all()), x.allclose(x)),
+    "identical": lambda x: (x.float() is x, x.to(torch.float32) is x, x.cpu() is x, x[:] is x, x.clone() is x),
+    "hash": lambda x: len({x, x, x.clone()}),
+    "parameter": lambda x: torch.nn.Parameter(x),
+    "module": lambda x: torch.nn.functional.conv2d(x[None], torch.ones(1, 3, 2, 2)),
+    "script": lambda x: torch.jit.script(cut)(x),
+    "vmap": lambda x: torch.vmap(lambda row: row * 2)(x),
+    "jacobian": lambda x: torch.func.grad(lambda y: (y**2).sum())(x),
+    "numpy function": lambda x: np.sum(x.numpy()) + np.float32(x.sum()),
+    "no functions": lambda x: without_functions(x),
+    "inference": lambda x: in_inference(x),
+    "autocast": lambda x: torch.autocast("cpu", torch.bfloat16)(torch.matmul)(x, x.transpose(1, 2)),
+    "default dtype": lambda x: in_double(),
+}
+
+
+def saved_tensor(x: Tensor) -> io.BytesIO:
+    buffer = io.BytesIO()
+    torch.save(x, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+def cut(x: Tensor) -> Tensor:
+    return x[:, 1:] * 2 + 1
+
+
+def without_functions(x: Tensor) -> Any:
+    with torch._C.DisableTorchFunctionSubclass():
+        return x + 1, x.sum(), x[0]
+
+
+def in_inference(x: Tensor) -> Any:
+    with torch.inference_mode():
+        return (x + 1).sum(), x[:, 1:].clone()
+
+
+def in_double() -> Tensor:
+    torch.set_default_dtype(torch.float64)
+    try:
+        return F.to_tensor(opened())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", TENSORS)
+def test_looking_at_tensors(name: str) -> None:
+    def script() -> Any:
+        batch = torch.stack([F.to_tensor(opened()), F.to_tensor(opened(2))])
+        one, two = F.to_tensor(opened()), F2.resize(F2.to_dtype(F2.to_image(opened()), torch.float32, scale=True), [9])
+        return [outcome(TENSORS[name], x) for x in (one, two.as_subclass(Tensor), batch[1])]
+
+    ours, theirs = twice(script)
+    assert ours == theirs
+    assert theirs[0][0] != "raises"
+
+
+def test_images_and_tensors_wait() -> None:
+    """Otherwise the tests above would compare real ones with themselves."""
+    with switched(True):
+        assert waits(opened().crop((1, 2, 9, 9)).convert("L"))
+        assert waits(F.to_tensor(opened())) and waits(torch.stack([F.to_tensor(opened())] * 2))
+    assert not waits(opened()) and not waits(F.to_tensor(opened()))
+
+
+def test_memory_is_no_garbage() -> None:
+    """torch's own ``to_dlpack`` tells nobody that it is called."""
+    with switched(True):
+        x = F.to_tensor(opened())
+        with pytest.raises(RuntimeError, match="data pointer"):
+            torch.utils.dlpack.to_dlpack(x)
+
+
+def test_compiled_code(tmp_path: Path) -> None:
+    """The compiler sees true tensors, and the library's own code."""
+
+    def augment(x: Tensor) -> Tensor:
+        return F.normalize(x.flip(-1), [0.5] * 3, [0.2] * 3) * 2
+
+    compiled = torch.compile(augment, backend="eager", dynamic=False)
+    ours, theirs = twice(lambda: outcome(compiled, F.to_tensor(opened())))
+    assert ours == theirs and theirs[0] != "raises"
+
+
+class InThreads(Dataset[Any]):
+    """Opens and crops in threads of its own, some of them for the next sample."""
+
+    def __init__(self, root: Path):
+        self.paths = sorted(root.glob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def _one(self, path: Path) -> Tensor:
+        return F.to_tensor(Image.open(path).convert("RGB").resize((16, 16)))
+
+    def __getitem__(self, i: int) -> Any:
+        with ThreadPoolExecutor(3) as pool:
+            a, b, c = pool.map(self._one, [self.paths[i]] * 3)
+            image = Image.open(self.paths[i]).convert("RGB")
+            cropped = pool.submit(lambda: F.to_tensor(image.crop((1, 2, 17, 18)))).result()
+        return a, b * 2, c[:, ::2], cropped
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_threads_of_the_script(tmp_path: Path, workers: int, exact: None) -> None:
+    data = InThreads(write_jpegs(tmp_path, 6))
+    assert same_batches(lambda Loader: Loader(data, batch_size=2, num_workers=workers)) is not None
+
+
+def test_an_image_that_another_process_gets_is_real(tmp_path: Path, exact: None) -> None:
+    """Images themselves in a batch, as collate functions of lists return them."""
+
+    def kept(batch: list[Any]) -> Any:
+        return [im for im, _ in batch], torch.stack([x for _, x in batch])
+
+    class Images(InThreads):
+        def __getitem__(self, i: int) -> Any:
+            im = Image.open(self.paths[i]).convert("RGB").resize((9, 9))
+            return im, T.ToTensor()(im)
+
+    data = Images(write_jpegs(tmp_path, 6))
+    for workers in (0, 2):
+        same_batches(lambda Loader: Loader(data, batch_size=2, num_workers=workers, collate_fn=kept))  # noqa: B023

@@ -1,0 +1,225 @@
+"""States, policies for bad samples, functions that scripts name or replace, and memory of worker processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from by_reference import Made
+from PIL import Image
+from torch.utils.data import Dataset
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+import gpupipe
+from gpupipe.live import trays
+
+from .beside import form, same_batches, seeded, write_jpegs
+
+pytestmark = pytest.mark.usefixtures("exact")
+
+
+class Pictures(Dataset[Any]):
+    def __init__(self, root: Path):
+        self.paths = sorted(root.glob("*.jpg"))
+        self.transform = T.Compose([T.RandomCrop(12), T.RandomHorizontalFlip(), T.ToTensor()])
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: int) -> Any:
+        draws = random.random() + np.random.random()  # noqa: NPY002
+        return self.transform(Image.open(self.paths[i]).convert("RGB")), i, draws
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_jpegs(tmp_path / "jpegs", 12)
+
+
+def loader_of(data: Any, **options: Any) -> gpupipe.DataLoader:
+    return gpupipe.DataLoader(data, **{"batch_size": 3, "shuffle": True, "device": "cpu", "engine": "dali", **options})
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}], ids=str)
+def test_a_state_in_mid_epoch(root: Path, options: dict[str, Any], seed: int | None) -> None:
+    """The rest of the epoch and the next one are what they were."""
+    data = Pictures(root)
+    seeded(1)
+    with loader_of(data, seed=seed, **options) as loader:
+        # Without a seed, nobody knows the generators of workers that have lived through an epoch.
+        if seed is not None or "persistent_workers" not in options:
+            list(loader)
+        batches = iter(loader)
+        next(batches), next(batches)
+        state = json.loads(json.dumps(loader.state_dict()))
+        want = [form(batch) for batch in [*batches, *loader]]
+    seeded(99)
+    with loader_of(data, seed=seed, **options) as loader:
+        loader.load_state_dict(state)
+        assert [form(batch) for batch in [*loader, *loader]] == want
+    assert len(want) == 2 + 4
+
+
+def broken_at(root: Path, *numbers: int) -> Pictures:
+    """Files whose pixels are damaged, but not their heads."""
+    data = Pictures(root)
+    for number in numbers:
+        content = data.paths[number].read_bytes()
+        data.paths[number].write_bytes(content[: len(content) // 2])
+    return data
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples(root: Path, workers: int) -> None:
+    data = broken_at(root, 1, 7)
+    same_batches(lambda Loader: Loader(data, batch_size=3, num_workers=workers))  # raises as torch's does
+    for policy, want in (
+        ("skip", [[0, 2], [3, 4, 5], [6, 8], [9, 10, 11]]),
+        ("replace", [[0, 2, 2], [3, 4, 5], [6, 8, 8], [9, 10, 11]]),
+    ):
+        with loader_of(data, shuffle=False, on_error=policy, num_workers=workers) as loader:
+            assert [y.tolist() for _, y, _ in loader] == want
+
+
+class Careful(Pictures):
+    """Opens another file where one is damaged."""
+
+    def __getitem__(self, i: int) -> Any:
+        try:
+            return super().__getitem__(i)
+        except OSError:
+            return super().__getitem__(0)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_script_sees_errors_of_its_images(root: Path, workers: int) -> None:
+    data = Careful(root)
+    data.paths = broken_at(root, 1, 7).paths
+    same_batches(lambda Loader: Loader(data, batch_size=3, shuffle=True, num_workers=workers))
+
+
+def test_images_on_which_an_engine_fails(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's code makes the batch once more, and later draws are torch's."""
+    from gpupipe.live.making import FailedImages
+
+    failed: list[int] = []
+
+    def result(self: Any) -> Any:
+        if len(failed) < 2:
+            failed.append(1)
+            raise FailedImages({0: OSError("damaged")})
+        return real(self)
+
+    real = Made.result
+    monkeypatch.setattr(Made, "result", result)
+    for workers in (0, 2):
+        failed.clear()
+        same_batches(lambda Loader: Loader(Pictures(root), batch_size=3, shuffle=True, num_workers=workers))  # noqa: B023
+        assert len(failed) == 2
+
+
+def test_functions_that_were_imported_by_name_before_gpupipe(root: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import conftest
+from pathlib import Path
+from PIL.Image import open as read
+from PIL.ImageOps import invert
+from torchvision.transforms.functional import to_tensor, hflip, resize
+class Data:
+    paths = sorted(Path({str(root)!r}).glob("*.jpg"))
+    def __len__(self): return 6
+    def __getitem__(self, i): return to_tensor(hflip(invert(resize(read(self.paths[i]).convert("RGB"), [9, 9]))))
+import gpupipe
+loader = gpupipe.DataLoader(Data(), batch_size=3, device="cpu", engine="dali")
+assert len(list(loader)) == 2
+assert "6 of 6" in str(loader), str(loader)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
+
+
+def test_a_function_that_the_script_replaces(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(F, "hflip", lambda image: image.rotate(180))
+    monkeypatch.setattr(F, "to_tensor", lambda image: torch.from_numpy(np.array(image)).sum())
+    data = Pictures(root)
+    data.transform = T.Compose([T.RandomHorizontalFlip(0.5), T.ToTensor()])
+    same_batches(lambda Loader: Loader(data, batch_size=3, shuffle=True))
+
+
+# ---- trays
+
+
+class Opened(Pictures):
+    def __getitem__(self, i: int) -> Any:
+        return F.to_tensor(Image.open(self.paths[i]).convert("RGB").resize((9, 9)))
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_trays_are_used_again(root: Path, size: int) -> None:
+    """More batches than trays, of files that differ in size."""
+    data = Opened(root)
+    data.paths = data.paths * 5
+    rng = random.Random(0)
+    rng.shuffle(data.paths)
+    same_batches(lambda Loader: Loader(data, batch_size=size, num_workers=2), epochs=1)
+
+
+class Keeps(Opened):
+    """Keeps the images of earlier batches, and looks at them in later ones."""
+
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.kept: list[Any] = []
+
+    def __getitem__(self, i: int) -> Any:
+        self.kept.append(Image.open(self.paths[i]).convert("RGB"))
+        old = self.kept[i // 2 % len(self.kept)]
+        return super().__getitem__(i), np.asarray(old).sum(), F.to_tensor(old.resize((5, 5)))
+
+
+def test_images_that_the_script_keeps(root: Path) -> None:
+    data = Keeps(root)
+    data.paths = data.paths * 3
+    for workers in (0, 1):
+        data.kept.clear()
+        same_batches(lambda Loader: Loader(Keeps(root), batch_size=2, num_workers=workers), epochs=1)  # noqa: B023
+
+
+@pytest.fixture
+def own_trays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(trays, "_trays", None)
+    trays.begin()
+    yield
+    trays._known.clear()
+
+
+def sent_and_arrived(*images: bytes) -> tuple[trays.Sent, list[Any]]:
+    sent = trays.sent(images)
+    return sent, trays.arrived(sent)
+
+
+def test_a_tray_is_free_when_nobody_uses_it(own_trays: None) -> None:
+    first, got = sent_and_arrived(b"a" * 100, b"b" * 50)
+    second, others = sent_and_arrived(b"c" * 100)
+    assert second.tray != first.tray and [bytes(x[:1]) for x in (*got, *others)] == [b"a", b"b", b"c"]
+    del got
+    third, _ = sent_and_arrived(b"d" * 150)
+    assert third.tray == first.tray and third.memory is None and bytes(others[0]) == b"c" * 100
+
+
+def test_more_batches_than_trays(own_trays: None) -> None:
+    kept = [sent_and_arrived(bytes([k]) * 40) for k in range(trays._MOST + 5)]
+    assert [sent.tray for sent, _ in kept[-5:]] == [-1] * 5
+    assert [bytes(images[0]) for _, images in kept] == [bytes([k]) * 40 for k in range(trays._MOST + 5)]

@@ -1,0 +1,240 @@
+"""Each row of the table of functions: engines make what the library makes, within the promises."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from torch import Tensor
+from torchvision.transforms import _functional_pil, _functional_tensor, functional as F
+from torchvision.transforms.v2.functional import _augment, _color, _geometry, _misc
+
+from gpupipe.live.functions import _OF_V1, _OF_V2, _TENSORS
+from gpupipe.live.on_cpu import OnCpu
+from gpupipe.live.recipe import Recipe, recipe_of, results_of
+from gpupipe.live.rows import _FILTERS
+from gpupipe.live.switch import switched
+from gpupipe.live.tensors import WaitingTensor
+from gpupipe.parity.difference import difference
+from gpupipe.parity.tolerances import broken, tolerance
+
+from .beside import jpeg, waits
+
+pytest.importorskip("nvidia.dali")
+SEED = os.environ.get("GPUPIPE_ROWS_SEED", "")
+"""Other random arguments."""
+Change = Callable[[Any], Any]
+HEIGHT, WIDTH = 40, 48
+
+
+def factor(r: random.Random) -> float:
+    return r.choice([0.0, 1.0, r.uniform(0, 2)])
+
+
+def sides(r: random.Random, least: int = 0) -> list[int]:
+    return [r.randint(least, 6) for _ in range(4)]
+
+
+def color(r: random.Random) -> Any:
+    return r.choice([0, (r.randrange(256), 3, 250)])
+
+
+def sized(r: random.Random) -> tuple[int, int]:
+    return r.randint(9, 60), r.randint(9, 60)
+
+
+def turned(r: random.Random) -> Change:
+    method = r.choice([Image.Transform.AFFINE, Image.Transform.PERSPECTIVE])
+    count = 6 if method == Image.Transform.AFFINE else 8
+    data = [1 + r.uniform(-0.2, 0.2), 0.1, r.uniform(-5, 5), r.uniform(-0.2, 0.2), 0.9, 2, 1e-3, -1e-3][:count]
+    how = r.choice([Image.Resampling.NEAREST, Image.Resampling.BILINEAR, Image.Resampling.BICUBIC])
+    return lambda im: im.transform(im.size, method, data, how, fillcolor=(9, 8, 7))
+
+
+def rotated(r: random.Random) -> Change:
+    angle, how, wide = r.choice([90, 180, r.uniform(-180, 180)]), r.choice([0, 2, 3]), r.random() < 0.5
+    return lambda im: im.rotate(angle, how, expand=wide)
+
+
+def cut(r: random.Random) -> Change:
+    top, left = r.randint(-5, 9), r.randint(-5, 9)
+    return lambda im: im.crop((left, top, left + 30, top + 33))
+
+
+IMAGES: dict[str, Callable[[random.Random], Change]] = {
+    "crop": cut,
+    "resize": lambda r: (lambda to, how: lambda im: im.resize(to, how))(sized(r), r.choice([*_FILTERS])),
+    "transpose": lambda r: (lambda m: lambda im: im.transpose(m))(r.choice([0, 1, 2, 3, 4])),
+    "transform": turned,
+    "rotate": rotated,
+    "filter": lambda r: (lambda s: lambda im: im.filter(ImageFilter.GaussianBlur(s)))(r.uniform(0.1, 3)),
+    "convert": lambda r: lambda im: im.convert("L").convert("RGB"),
+    "copy": lambda r: lambda im: im.copy(),
+    "expand": lambda r: (lambda b, c: lambda im: ImageOps.expand(im, b, c))(tuple(sides(r)), color(r)),
+    "posterize": lambda r: (lambda b: lambda im: ImageOps.posterize(im, b))(r.randint(1, 8)),
+    "solarize": lambda r: (lambda t: lambda im: ImageOps.solarize(im, t))(r.randint(0, 256)),
+    "invert": lambda r: ImageOps.invert,
+    "autocontrast": lambda r: ImageOps.autocontrast,
+    "equalize": lambda r: ImageOps.equalize,
+    "Brightness": lambda r: (lambda f: lambda im: ImageEnhance.Brightness(im).enhance(f))(factor(r)),
+    "Color": lambda r: (lambda f: lambda im: ImageEnhance.Color(im).enhance(f))(factor(r)),
+    "Contrast": lambda r: (lambda f: lambda im: ImageEnhance.Contrast(im).enhance(f))(factor(r)),
+    "Sharpness": lambda r: (lambda f: lambda im: ImageEnhance.Sharpness(im).enhance(f))(factor(r)),
+    "adjust_hue": lambda r: (lambda f: lambda im: _functional_pil.adjust_hue(im, f))(r.uniform(-0.5, 0.5)),
+    "to_grayscale": lambda r: lambda im: _functional_pil.to_grayscale(im, 3),
+    "pad": lambda r: (lambda p, m: lambda im: _functional_pil.pad(im, p, 3, m))(
+        sides(r), r.choice(["constant", "edge", "reflect", "symmetric"])
+    ),
+    "gaussian_blur": lambda r: (lambda k, s: lambda im: F.gaussian_blur(im, k, s))(
+        r.choice([3, [5, 3]]), r.uniform(0.1, 2)
+    ),
+}
+"""Functions of PIL images, by the names of their rows."""
+
+ARGUMENTS: dict[str, Callable[[random.Random], tuple[Any, ...]]] = {
+    "adjust_brightness": lambda r: (factor(r),),
+    "adjust_contrast": lambda r: (factor(r),),
+    "adjust_saturation": lambda r: (factor(r),),
+    "adjust_sharpness": lambda r: (factor(r),),
+    "adjust_hue": lambda r: (r.uniform(-0.5, 0.5),),
+    "autocontrast": lambda r: (),
+    "equalize": lambda r: (),
+    "erase": lambda r: (r.randint(0, 9), r.randint(0, 9), r.randint(1, 20), r.randint(1, 20), torch.tensor(7)),
+    "gaussian_blur": lambda r: ([3, 5], [(s := r.uniform(0.1, 2)), s]),
+    "invert": lambda r: (),
+    "normalize": lambda r: ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]),
+    "pad": lambda r: (sides(r), 4, "constant"),
+    "permute_channels": lambda r: (r.sample(range(3), 3),),
+    "posterize": lambda r: (r.randint(1, 8),),
+    "resize": lambda r: (list(sized(r)), r.choice(["bilinear", "bicubic"])),
+    "rgb_to_grayscale": lambda r: (3,),
+    "solarize": lambda r: (r.uniform(0, 1),),
+    "affine": lambda r: ([1.1, r.uniform(-0.2, 0.2), 2.0, 0.1, 0.9, -1.0], r.choice(["nearest", "bilinear"])),
+    "perspective": lambda r: ([1.1, 0.1, r.uniform(-3, 3), 0.1, 0.9, -1.0, 1e-3, 1e-3], "bilinear"),
+    "rotate": lambda r: (r.uniform(-90, 90), F.InterpolationMode.BILINEAR, r.random() < 0.5),
+}
+"""Arguments of functions of tensors."""
+V2 = {
+    "affine": lambda r: (r.uniform(-40, 40), [2, -3], r.uniform(0.8, 1.2), [r.uniform(-9, 9), 2.0]),
+    "perspective": lambda r: (None, None, F.InterpolationMode.BILINEAR, None, ARGUMENTS["perspective"](r)[0]),
+    "resize": lambda r: (list(sized(r)), r.choice([F.InterpolationMode.BILINEAR, F.InterpolationMode.BICUBIC])),
+}
+"""Where v2 has others."""
+BYTES = {"equalize", "posterize"}
+FLOATS = {"normalize", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 resize"}
+
+
+def tensors_by(name: str, *, v2: bool) -> Callable[[random.Random, bool], Change] | None:
+    function = getattr(F, name, None) if name == "normalize" else getattr(_functional_tensor, name, None)
+    if v2:
+        modules = (_augment, _color, _geometry, _misc)
+        function = next((found for m in modules if (found := getattr(m, f"{name}_image", None))), None)
+    if function is None:
+        return None
+
+    def change(r: random.Random, bytes_: bool) -> Change:
+        arguments = (V2.get(name) if v2 else None) or ARGUMENTS[name]
+        given = arguments(r)
+        if name == "erase":
+            given = (*given[:4], torch.full((1, 1, 1), 7, dtype=torch.uint8 if bytes_ else torch.float32))
+        if name == "solarize" and bytes_:
+            given = (int(255 * given[0]),)
+        return lambda x: function(x, *given)
+
+    return change
+
+
+TENSORS = {
+    f"{'v2' if v2 else 'v1'} {name}": change
+    for v2, names in ((False, {**_TENSORS, **_OF_V1}), (True, {**_TENSORS, **_OF_V2}))
+    for name in names
+    if (change := tensors_by(name, v2=v2)) is not None
+}
+
+
+def loaded(k: int) -> Image.Image:
+    return Image.open(io.BytesIO(jpeg(k, HEIGHT + 2 * k, WIDTH - k)))
+
+
+def of_images(changes: list[Change]) -> list[Tensor]:
+    return [F.to_tensor(change(loaded(k).convert("RGB"))) for k, change in enumerate(changes)]
+
+
+def of_tensors(changes: list[Change], *, bytes_: bool) -> list[Tensor]:
+    begin = F.pil_to_tensor if bytes_ else F.to_tensor
+    return [change(begin(loaded(k))) for k, change in enumerate(changes)]
+
+
+def checked(script: Callable[[], list[Tensor]]) -> None:
+    """Assert that all results wait, that the reference makes what the library does, and DALI keeps the promises."""
+    with switched(False):
+        library = script()
+    with switched(True):
+        waiting: list[Any] = script()
+        assert list(map(waits, waiting)) == [True] * len(waiting)
+        recipe = recipe_of(x for x in waiting if isinstance(x, WaitingTensor))
+    assert recipe is not None and len(recipe.results) == len(library)
+    exact = [recipe.by_reference(k) for k in range(len(recipe.jobs))]
+    for made, want in zip(results_of(recipe, [x.clone() for x in exact]), library, strict=True):
+        assert made.dtype == want.dtype and made.shape == want.shape
+        torch.testing.assert_close(made, want, atol=0 if made.dtype == torch.uint8 else 2e-6, rtol=0)
+    keeps_promises(recipe, exact)
+
+
+def keeps_promises(recipe: Recipe, exact: list[Tensor]) -> None:
+    maker = OnCpu(2, keep=2)
+    try:
+        made = maker.start(recipe).result()
+    finally:
+        maker.close()
+    for job, x, want in zip(recipe.jobs, made, exact, strict=True):
+        promised = tolerance("dali/torch", job.ops)
+        if promised is None:  # nothing is promised for the last step to size; one level
+            torch.testing.assert_close(x.float(), want.float(), atol=1.01 if x.dtype == torch.uint8 else 0.004, rtol=0)
+            continue
+        assert broken(promised, difference(x, want, job.ops, recipe.sizes[job.sources])) == []
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_rows_of_images(name: str) -> None:
+    r = random.Random(f"{name}{SEED}")
+    changes = [IMAGES[name](r) for _ in range(3)]
+    checked(lambda: of_images(changes))
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_rows_of_tensors(name: str) -> None:
+    r, last = random.Random(f"{name}{SEED}"), name.split()[1]
+    for bytes_ in (True, False):
+        if not {name, last} & (FLOATS if bytes_ else BYTES):
+            changes = [TENSORS[name](r, bytes_) for _ in range(2)]
+            checked(lambda: of_tensors(changes, bytes_=bytes_))  # noqa: B023
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sequences_of_rows(seed: int) -> None:
+    """Images of a batch go through different functions in different orders."""
+    r = random.Random(f"{seed} {SEED}")
+
+    def sequence() -> Change:
+        steps = [IMAGES[name](r) for name in r.sample(sorted(IMAGES), r.randint(1, 4))]
+
+        def change(im: Image.Image) -> Image.Image:
+            for step in steps:
+                im = step(im)
+            return im.resize((20, 16))
+
+        return change
+
+    changes = [sequence() for _ in range(5)]
+    checked(lambda: of_images(changes))
+
+
+def test_every_row_of_tensors_is_tried() -> None:
+    assert {name.split()[1] for name in TENSORS} == _TENSORS.keys() | _OF_V1.keys() | _OF_V2.keys()

@@ -1,0 +1,286 @@
+"""From the same seed a live session gives torch's batches, in every bit, and leaves the generators as torch does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+    get_worker_info,
+)
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+
+import gpupipe
+
+from .beside import same_batches, seeded, write_jpegs
+
+pytestmark = pytest.mark.usefixtures("exact")
+
+TRAIN = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.ToTensor()])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_jpegs(tmp_path_factory.mktemp("jpegs"), 12)
+
+
+class Pictures(Dataset[Any]):
+    def __init__(self, root: Path, size: int = 12):
+        self.paths, self.size, self.transform = sorted(root.glob("*.jpg")), size, TRAIN
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, i: Any) -> Any:
+        image = Image.open(self.paths[int(i)]).convert("RGB")
+        noise = random.random() + np.random.random() + torch.rand(1).item()  # noqa: NPY002
+        return self.transform(image), int(i), noise
+
+
+class Together(Pictures):
+    """Samples of a batch at once."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        flip = random.random() < 0.5
+        return [(F.hflip(x) if flip else x, *rest) for x, *rest in map(self.__getitem__, indices)]
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, root: Path):
+        self.paths = sorted(root.glob("*.jpg"))
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for path in self.paths[first::step]:
+            if random.random() < 0.9:
+                yield TRAIN(Image.open(path).convert("RGB")), path.name
+
+
+class Sized(Sampler[Any]):
+    """A batch sampler that sets the size of the images, counts its epochs and draws from a generator of Python."""
+
+    def __init__(self, data: Pictures):
+        self.data, self.epochs = data, 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.epochs += 1
+        for k in range(4):
+            self.data.transform = T.Compose([T.Resize((8 + 4 * (k % 2), 8 + self.epochs)), T.ToTensor()])
+            yield [random.randrange(12) for _ in range(1 + k % 3)]
+
+
+def as_dict(batch: list[Any]) -> Any:
+    return {"x": torch.stack([x for x, *_ in batch]), "y": [i for _, i, *_ in batch], "n": random.random()}
+
+
+def into_memory(batch: list[Any]) -> Any:
+    out = torch.zeros(len(batch), 3, 16, 16)
+    for k, (x, *_) in enumerate(batch):
+        out[k, :, : x.shape[1], : x.shape[2]] = x
+    return out, torch.tensor([i for _, i, *_ in batch])
+
+
+def mixed(batch: list[Any]) -> Any:
+    x, y, noise = default_collate(batch)
+    amount = np.random.beta(1, 1)  # noqa: NPY002
+    return amount * x + (1 - amount) * x.flip(0), y, noise
+
+
+def raises(batch: list[Any]) -> Any:
+    if random.random() < 0.4:
+        raise LookupError("sometimes")
+    return as_dict(batch)
+
+
+def seeds_worker(worker: int, extra: int = 0) -> None:
+    random.seed(torch.initial_seed() % 1000 + extra)
+    info: Any = get_worker_info()
+    info.dataset.transform = T.Compose([T.Resize((10, 10)), T.RandomVerticalFlip(), T.ToTensor()])
+
+
+SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "in order": lambda d: {"batch_size": 5},
+    "shuffled": lambda d: {"batch_size": 4, "shuffle": True, "drop_last": True},
+    "own generator": lambda d: {"batch_size": 4, "shuffle": True, "generator": torch.Generator().manual_seed(3)},
+    "random": lambda d: {"batch_size": 5, "sampler": RandomSampler(d, replacement=True, num_samples=9)},
+    "weighted": lambda d: {"batch_size": 4, "sampler": WeightedRandomSampler(range(1, 13), 10)},
+    "subset": lambda d: {"batch_size": 2, "sampler": SubsetRandomSampler([3, 1, 4, 1, 5])},
+    "distributed": lambda d: {"batch_size": 2, "sampler": DistributedSampler(d, 3, 1)},
+    "batches": lambda d: {"batch_sampler": BatchSampler(SequentialSampler(d), 5, True)},
+    "batch sampler sets the size": lambda d: {"batch_sampler": Sized(d)},
+    "no batches": lambda d: {"batch_size": None, "shuffle": True},
+    "list as a sampler": lambda d: {"sampler": [3, 3, 0], "batch_size": 2},
+    "strings of numbers": lambda d: {"sampler": ["3", "1", "7"], "batch_size": 2},
+}
+COLLATES: dict[str, Any] = {"default": None, "dict": as_dict, "memory": into_memory, "mixed": mixed, "raises": raises}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_samplers(root: Path, name: str) -> None:
+    theirs = same_batches(lambda Loader: Loader(data := Pictures(root), **SAMPLERS[name](data)))
+    assert len(theirs[0]) > 1
+
+
+@pytest.mark.parametrize("name", COLLATES)
+def test_collate_functions(root: Path, name: str) -> None:
+    same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+def kinds_of_workers() -> list[Any]:
+    slow = pytest.mark.thorough
+    return [
+        pytest.param({"num_workers": 2}, id="two"),
+        pytest.param({"num_workers": 2, "persistent_workers": True}, id="persistent"),
+        pytest.param({"num_workers": 2, "worker_init_fn": partial(seeds_worker, extra=3)}, id="init"),
+        pytest.param({"num_workers": 1, "timeout": 50, "prefetch_factor": 1}, id="timeout"),
+        pytest.param({"num_workers": 2, "in_order": False, "timeout": 60}, id="any order", marks=slow),
+        pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, id="spawn", marks=slow),
+        pytest.param(
+            {"num_workers": 3, "multiprocessing_context": "fork", "prefetch_factor": 5}, id="fork", marks=slow
+        ),
+        pytest.param({"num_workers": 0, "pin_memory": False}, id="none"),
+    ]
+
+
+@pytest.mark.parametrize("options", kinds_of_workers())
+@pytest.mark.parametrize("kind", [Pictures, Together, Stream])
+def test_workers(root: Path, kind: Any, options: dict[str, Any]) -> None:
+    order: dict[str, Any] = {} if kind is Stream else {"shuffle": True}
+    if options.get("in_order") is False:
+        options = {**options, "num_workers": 1}  # the order of several depends on time
+    same_batches(lambda Loader: Loader(kind(root), batch_size=4, **order, **options))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batch_samplers_that_change_the_dataset(root: Path, workers: int) -> None:
+    """Also with workers, where changes do not reach the dataset, and the sampler is read ahead as by torch."""
+    same_batches(lambda Loader: Loader(d := Pictures(root), batch_sampler=Sized(d), num_workers=workers))
+
+
+def test_two_iterators_side_by_side(root: Path) -> None:
+    def script(Loader: Any) -> Any:
+        loader = Loader(Pictures(root), batch_size=4, shuffle=True)
+        return [*zip(loader, loader, strict=True), next(iter(loader))]
+
+    same_batches(script, epochs=1)
+
+
+def test_a_batch_that_another_loader_makes(root: Path) -> None:
+    class Inner(Pictures):
+        Loader: Any = None
+
+        def __getitem__(self, i: Any) -> Any:
+            x, *_ = super().__getitem__(i)
+            return x, next(iter(self.Loader(Pictures(root), batch_size=2, shuffle=True)))[1]
+
+    def script(Loader: Any) -> Any:
+        data = Inner(root)
+        data.Loader = Loader
+        return Loader(data, batch_size=3)
+
+    same_batches(script, epochs=1)
+
+
+def test_nothing_is_read_ahead_without_workers(root: Path) -> None:
+    """A training loop that changes the dataset sees the change in the next batch."""
+    read: list[int] = []
+
+    class Noted(Pictures):
+        def __getitem__(self, i: Any) -> Any:
+            read.append(i)
+            return super().__getitem__(i)
+
+    data = Noted(root)
+    with gpupipe.DataLoader(data, batch_size=2, device="cpu", engine="dali") as loader:
+        batches = iter(loader)
+        assert read == []
+        for k in range(3):
+            x, *_ = next(batches)
+            assert read == list(range(2 * k + 2))
+            assert x.shape[-1] == (12 if k == 0 else 9)
+            data.transform = T.Compose([T.Resize((9, 9)), T.ToTensor()])
+
+
+def fuzzed(seed: int, root: Path) -> Callable[[Any], Any]:  # noqa: C901
+    """Return a script with a sampler, or a batch sampler, and a collate function that a seed has chosen."""
+    rng = random.Random(seed)
+    count, size, draws = rng.randint(1, 14), rng.randint(1, 5), [rng.choice(["p", "n", "t", ""]) for _ in range(3)]
+    by_batches, mutates, stops = rng.random() < 0.4, rng.random() < 0.3, rng.random() < 0.2
+    kind, how = rng.choice([Pictures, Together]), [rng.randrange(6) for _ in range(2)]
+
+    def drawn(n: int) -> int:
+        return {
+            "p": lambda: random.randrange(n),
+            "n": lambda: int(np.random.randint(n)),  # noqa: NPY002
+            "t": lambda: int(torch.randint(n, ())),
+            "": lambda: seed % n,
+        }[draws[0]]()
+
+    class Own:
+        def __init__(self, data: Any):
+            self.data, self.epoch = data, 0
+
+        def __len__(self) -> int:
+            return count
+
+        def __iter__(self) -> Iterator[Any]:
+            self.epoch += 1
+            for k in range(count):
+                if mutates:
+                    self.data.transform = T.Compose([T.Resize((6 + k % 3, 6 + self.epoch)), T.ToTensor()])
+                if stops and k == 3:
+                    raise IndexError("of the sampler")
+                yield [drawn(12) for _ in range(1 + drawn(size))] if by_batches else drawn(12)
+
+    def collate(batch: list[Any]) -> Any:
+        xs = [x for x, *_ in batch]
+        if draws[1] and random.random() < 0.3:
+            xs = xs[::-1]
+        if how[0] == 0:
+            return xs, len(xs)
+        if how[0] == 1:
+            return default_collate(batch)
+        if how[0] == 2:
+            return {"x": torch.cat([x.flatten() for x in xs]), "rest": batch}
+        if how[0] == 3:
+            return [F.normalize(x, [0.5] * 3, [0.2] * 3) for x in xs], torch.stack(xs).mean()
+        padded = torch.zeros(len(xs), 3, 20, 20) if how[0] == 4 else torch.stack([F.pad(x, [1, 2, 3, 4]) for x in xs])
+        if how[0] == 4:
+            for row, x in zip(padded, xs, strict=True):
+                row[:, : x.shape[1], : x.shape[2]].copy_(x)
+        return padded, np.random.random(), [i for _, i, *_ in batch]  # noqa: NPY002
+
+    def script(Loader: Any) -> Any:
+        data = kind(root)
+        order = {"batch_sampler": Own(data)} if by_batches else {"sampler": Own(data), "batch_size": size}
+        return Loader(data, **order, collate_fn=None if how[1] == 0 else collate)
+
+    return script
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fuzzed_samplers_and_collate_functions(root: Path, seed: int) -> None:
+    seeded(seed)
+    same_batches(fuzzed(seed, root), seed=seed)
