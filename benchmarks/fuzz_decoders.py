@@ -294,8 +294,10 @@ def piece(campaign: Campaign, kind: str, patience: float) -> None:
     pid, told = fork(kind, first)
     now: tuple[int, str, str] | None = None
     stage, hung, rest = "start", False, b""
+    poller = select.poll()
+    poller.register(told, select.POLLIN)
     while True:
-        if not select.select([told], [], [], patience)[0]:
+        if not poller.poll(1000 * patience):
             hung = True
             os.kill(pid, signal.SIGKILL)
             break

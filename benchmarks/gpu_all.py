@@ -45,8 +45,8 @@ from _gpu_report import Outcome, Report
 MEASURES = ("gpupipe/engines", "gpupipe/kernels", "gpupipe/loader", "tests/gpu")
 BENCHMARKS = ROOT / "benchmarks"
 TESTS: dict[str, float] = {
-    "streams": 120, "sync": 150, "decoding": 120, "recovery": 100, "devices": 100, "memory": 120, "memory_report": 100,
-    "video": 100, "parity": 560,
+    "streams": 120, "sync": 150, "decoding": 120, "recovery": 100, "devices": 100, "live": 60, "memory": 120,
+    "memory_report": 100, "video": 100, "parity": 560,
 }  # fmt: skip
 """``tests/gpu/test_gpu_*.py`` in the order in which they run, each with the seconds of the remaining time that it may
 take. Each is its own process, so a crash or an error of CUDA affects one file only."""

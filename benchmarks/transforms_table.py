@@ -209,17 +209,6 @@ NOTES = """\
 - `Lambda` runs on the host in both engines; with `batch=True` it runs on the device, on the batch. If the function
   returns another shape or type, declare it: `returns="float32[9, 3, 12, 12]"`.
 - `MixUp` and `CutMix` run in torch on the batch, with their targets, equally in both engines.
-
-## albumentations
-
-gpupipe translates these transforms of albumentations 2, each with its `p`: `Compose`, `RandomResizedCrop`,
-`RandomCrop`, `CenterCrop`, `Resize`, `SmallestMaxSize`, `LongestMaxSize` (`cv2.INTER_LINEAR` and `INTER_NEAREST`),
-`HorizontalFlip`, `VerticalFlip`, `Normalize`, `ToFloat` and `ToTensorV2`.
-
-- They draw from the plan, with the distributions of albumentations. The `seed=` of an albumentations pipeline is not
-  used: draws are a function of the loader's seed, the epoch and the sample.
-- On a CPU, OpenCV resizes on the host, so bytes are equal. DALI's own graph rounds each linear resize within one level.
-- `Normalize` is within one millionth of the range of values.
 """
 
 

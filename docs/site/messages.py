@@ -85,8 +85,8 @@ def advice() -> dict[str, str]:
 def pages() -> dict[str, str]:
     """Return the page by its place on the site."""
     texts = found()
-    parts = [BEGINNING, "## Warnings and reasons of a fallback\n"]
-    parts.append('A message says what to change, then why, and ends with its code. `engine="dali"` raises the same.\n')
+    parts = [BEGINNING, "## Warnings\n"]
+    parts.append("A message says what to change, then why, and ends with its code.\n")
     for code, do in advice().items():
         parts.append(f"### [{code}](warnings.md#{code})\n\n{do[0].upper()}{do[1:]}.\n")
         parts += [f"- `{text}`" for text in sorted(texts.get(f"[{code}]", ()))]
