@@ -180,6 +180,8 @@ class EpochIterator:
             return self._next_of(session)
 
     def _next_of(self, session: Source) -> Any:
+        if self._plans is None:
+            self._generation = session.generation  # a state that was loaded before the first batch is where it begins
         if self._session is None or session.generation != self._generation:
             self.end()
             raise StopIteration

@@ -174,6 +174,16 @@ def test_resumed_loader_can_be_saved_again_at_once(case: Case) -> None:
     assert other.state_dict() == state
 
 
+def test_an_iterator_that_was_made_before_its_state_was_loaded_begins_there(case: Case) -> None:
+    loader = case.loader()
+    iterator = iter(loader)
+    next(iterator)
+    state, rest = loader.state_dict(), all_seen(iterator)
+    iterator = iter(loader)
+    loader.load_state_dict(state)
+    assert all_seen(iterator) == rest
+
+
 def test_loading_during_an_epoch_ends_it(case: Case) -> None:
     loader = case.loader()
     iterator = iter(loader)
