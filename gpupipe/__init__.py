@@ -69,6 +69,12 @@ def _one_sample(dataset: Any, index: int) -> Any:
     return one_sample(dataset, index)
 
 
+def _one_image(pipeline: Any, image: Any) -> Any:
+    from .engines.torch.reference import one_image  # loads torch
+
+    return one_image(pipeline, image)
+
+
 def _pipeline_of(transform: Any) -> Any:
     from .translate.transforms import pipeline_of  # loads torch
 
@@ -81,7 +87,12 @@ def _show(loader: Any, step: Any, path: Any, most: int) -> Any:
     return show(loader, step, path, most)
 
 
-provided.one_sample, provided.pipeline_of, provided.show = _one_sample, _pipeline_of, _show
+provided.one_sample, provided.one_image, provided.pipeline_of, provided.show = (
+    _one_sample,
+    _one_image,
+    _pipeline_of,
+    _show,
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,8 @@ def _nothing(*arguments: Any) -> Any:
 
 one_sample: Callable[[Any, int], Any] = _nothing
 """Return one sample of a dataset, with its image transformed by the reference engine."""
+one_image: Callable[[Any, Any], Any] = _nothing
+"""Return an image as a pipeline's reference makes it."""
 pipeline_of: Callable[[Any], Any] = _nothing
 """Return a pipeline that does what transforms of another library do, for a dataset of gpupipe's own."""
 show: Callable[[Any, Any, Any, int], Path] = _nothing

@@ -245,6 +245,16 @@ class Compose:
         """16 hexadecimal digits that change with any argument of any transform."""
         return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
 
+    def __call__(self, image: Any) -> Any:
+        """Return a PIL image as a tensor [C, H, W], or a tuple of views, as the reference makes it at once.
+
+        It is for a Dataset of your own. Random numbers come from torch's generator. Transforms of whole batches, such
+        as MixUp, are skipped.
+
+        Raises TypeError for anything else than a PIL image.
+        """
+        return provided.one_image(self, image)
+
     def __len__(self) -> int:
         return len(self.transforms)
 

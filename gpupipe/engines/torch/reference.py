@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
+import PIL.Image
 import torch
 
 from ...codecs.files import Undecodable
@@ -14,6 +15,7 @@ from ...datasets.dataset import Dataset
 from ...kernels.apply import Arrays, apply_sample, head_and_tail
 from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
+from ...media import IMAGE
 from ...planning.epoch import frames_of, resolve_missing, resolve_plan, with_boxes
 from ...reading.take import Take, Taken
 from ...reading.targets import collated, follow, following, targets_by_sample, targets_of
@@ -75,6 +77,18 @@ def one_sample(dataset: Dataset, index: int) -> Any:
     if not dataset.columns or dataset.form is None:
         return image, dataset.fetch(index)[1]
     return dataset.form.sample(image, targets_by_sample(_columns(dataset, plan), 1)[0])
+
+
+def one_image(pipeline: Compose, image: Any) -> Any:
+    """Return ``pipeline(image)``, see :meth:`gpupipe.transforms.Compose.__call__`."""
+    if not isinstance(image, PIL.Image.Image):
+        raise TypeError(f"gpupipe's transforms take a PIL image, not {type(image).__name__}")
+    picture, first = image.convert("RGB"), np.zeros(1, np.int64)
+    plan = Plan(int(torch.randint(2**62, ())), 0, 0, first, first.astype(np.uint64), 1, 1)
+    plan = resolve_plan(plan, pipeline, np.array([size_of(picture)], np.int32))
+    made = [apply_sample(picture, head_and_tail(plan.ops or ())[0], 0)]
+    images = finish_plan(plan, stack_plan(plan, made), pipeline.memory_format, IMAGE)
+    return tuple(view[0] for view in images) if isinstance(images, tuple) else images[0]
 
 
 def _columns(dataset: Dataset, plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+"""gpupipe's own transforms in a script's own Dataset."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader as TorchLoader, Dataset
+from torchvision import transforms as tv
+
+from gpupipe import DataLoader, transforms as T
+
+from .beside import jpeg
+
+
+class Own(Dataset[torch.Tensor]):
+    def __init__(self, transform: T.Compose):
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.transform(Image.open(io.BytesIO(jpeg(index, 40, 48))))
+
+
+def test_they_make_an_image_at_once() -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 48, 3), np.uint8))
+    ours = T.Compose([T.Resize(32), T.CenterCrop(24), T.ToTensor(), T.Normalize([0.5] * 3, [0.25] * 3)])
+    theirs = tv.Compose([tv.Resize(32), tv.CenterCrop(24), tv.ToTensor(), tv.Normalize([0.5] * 3, [0.25] * 3)])
+    assert torch.equal(ours(image), theirs(image))
+    assert ours(image.convert("L")).shape == (3, 24, 24)
+    with pytest.raises(TypeError, match="take a PIL image, not ndarray"):
+        ours(np.asarray(image))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_torchs(workers: int) -> None:
+    dataset, epochs = Own(T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])), []
+    for kind in (TorchLoader, DataLoader):
+        torch.manual_seed(0)
+        given = {} if kind is TorchLoader else {"device": "cpu"}
+        epochs.append(list(kind(dataset, batch_size=3, shuffle=True, num_workers=workers, **given)))
+    assert all(torch.equal(a, b) for a, b in zip(*epochs, strict=True))
