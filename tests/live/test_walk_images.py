@@ -211,6 +211,8 @@ def calls_of_method(name: str) -> Iterator[Callable[[Image.Image], Any]]:
         yield lambda im: attribute(im, name)
         return
     for arguments in argument_lists(function, skip=1):
+        if name == "point" and "mode" in arguments:  # Pillow reads memory that nobody has written then
+            continue
 
         def call(im: Image.Image, arguments: Any = arguments) -> Any:
             given = {key: value() for key, value in arguments.items()}
