@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +43,7 @@ def test_batches_are_torchs(workers: int) -> None:
     dataset, epochs = Own(T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])), []
     for kind in (TorchLoader, DataLoader):
         torch.manual_seed(0)
-        given = {} if kind is TorchLoader else {"device": "cpu"}
-        epochs.append(list(kind(dataset, batch_size=3, shuffle=True, num_workers=workers, **given)))
+        given: Any = {} if kind is TorchLoader else {"device": "cpu"}
+        make: Any = kind
+        epochs.append(list(make(dataset, batch_size=3, shuffle=True, num_workers=workers, **given)))
     assert all(torch.equal(a, b) for a, b in zip(*epochs, strict=True))
