@@ -23,7 +23,7 @@ class RawFile(io.RawIOBase):
         self._position = 0
 
     @abstractmethod
-    def at(self, position: int, count: int) -> bytes | bytearray:
+    def at(self, position: int, count: int) -> bytes | bytearray | memoryview:
         """Return at least one and at most ``count`` bytes at ``position``; none at the end."""
 
     def readable(self) -> bool:

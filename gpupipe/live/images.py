@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image, ImageFile, JpegImagePlugin, MpoImagePlugin
 
+from ..codecs.raw_file import RawFile
 from ..codecs.truncation import jpeg
 from ..reading.kept import OpenFile
 from . import looks, trays
@@ -97,7 +98,7 @@ def _begun(image: Any) -> Encoded | None:
     # Nothing keeps the file open either.
     if image._exclusive_fp and image._close_exclusive_fp_after_loading:
         image._close_fp()
-        image._exclusive_fp, image.fp = False, _Reader(data)
+        image._exclusive_fp, image.fp = False, _Kept(data)
     return step
 
 
@@ -133,31 +134,15 @@ def _whole(file: int, name: Any) -> tuple[Data | None, OpenFile | None]:
     return data, OpenFile(os.fsencode(os.path.abspath(name)), size, before.st_ino, before.st_ctime_ns)
 
 
-class _Reader(io.RawIOBase):
+class _Kept(RawFile):
     """A file of bytes that are not copied."""
 
     def __init__(self, data: Data):
-        self._data, self._at = memoryview(data), 0
+        super().__init__(len(data))
+        self._data = memoryview(data)
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._data[self._at : self._at + len(buffer)]
-        buffer[: len(part)] = part
-        self._at += len(part)
-        return len(part)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._data)}[whence]
-        self._at = max(start + offset, 0)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
+    def at(self, position: int, count: int) -> memoryview:
+        return self._data[position : position + count]
 
 
 def opened(source: Any) -> Image.Image | None:

@@ -150,10 +150,13 @@ class _InWorkers(OwnIterator):
         if self._dataset_kind == _DatasetKind.Iterable:  # the order of arrival also tells which streams have ended
             return not self._data_queue.empty()
         while len(self._task_info[self._rcvd_idx]) == 1 and not self._data_queue.empty():
-            number, data = self._get_data()  # type: ignore[no-untyped-call]
-            self._tasks_outstanding -= 1
-            self._task_info[number] += (data,)
+            self._note(*self._get_data())  # type: ignore[no-untyped-call]
         return len(self._task_info[self._rcvd_idx]) == 2
+
+    def _note(self, number: int, data: Any) -> None:
+        """Keep a batch that has arrived until it is its turn."""
+        self._tasks_outstanding -= 1
+        self._task_info[number] += (data,)
 
     def again(self, asked: Asked, worker: int) -> Shipment:
         """Return a batch once more, made with pixels by the worker that has made it."""
@@ -162,8 +165,7 @@ class _InWorkers(OwnIterator):
             number, data = self._get_data()  # type: ignore[no-untyped-call]
             if number == _AGAIN:
                 break
-            self._tasks_outstanding -= 1
-            self._task_info[number] += (data,)
+            self._note(number, data)
         if isinstance(data, ExceptionWrapper):
             data.reraise()  # type: ignore[no-untyped-call]
         return data  # type: ignore[no-any-return]
