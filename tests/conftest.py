@@ -222,12 +222,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def videos() -> dict[str, Path]:
     """Small videos by name; see ``videos.py``. Read only: all tests share them."""
     pytest.importorskip("av")
-    from videos import make_all
+    from videos import recorded
 
-    return make_all(tmp_path_factory.mktemp("videos"))
+    return recorded()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Small videos of every kind that the index must know, made with PyAV."""
+"""Small videos of every kind that the index must know, recorded in ``recorded_videos/``, so that all tests see the same
+files whatever this PyAV can encode. ``python tests/videos.py`` makes them again, with PyAV.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 U8 = npt.NDArray[np.uint8]
+
+RECORDED = Path(__file__).with_name("recorded_videos")
+BIT_EXACT = {"fflags": "+bitexact"}
+"""Without it, Matroska files get random identifiers."""
 
 
 def pictures(count: int, height: int, width: int, seed: int = 0) -> list[U8]:
@@ -51,7 +57,7 @@ def make_video(
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", format=format, container_options=container or {}) as out:
+    with av.open(str(path), "w", format=format, container_options={**BIT_EXACT, **(container or {})}) as out:
         stream: Any = out.add_stream(codec, rate=rate, options=options or {})
         stream.height, stream.width = size
         stream.pix_fmt = pixels
@@ -84,7 +90,10 @@ def copied(
     """Its packets without decoding: times shifted by units, the first ``drop`` packets left out."""
     import av
 
-    with av.open(str(source)) as old, av.open(str(target), "w", container_options=container or {}) as new:
+    with (
+        av.open(str(source)) as old,
+        av.open(str(target), "w", container_options={**BIT_EXACT, **(container or {})}) as new,
+    ):
         stream = old.streams.video[0]
         out = new.add_stream_from_template(stream)
         for k, packet in enumerate(old.demux(stream)):
@@ -143,7 +152,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "ffv1.mkv": ("ffv1", {"options": {"g": "8"}}),
     "mpeg2.ts": ("mpeg2video", {"options": B2}),
     "mpeg2.mpg": ("mpeg2video", {"options": B2}),
-    "gif.gif": ("gif", {"pixels": "rgb8"}),
+    "gif.gif": ("gif", {"pixels": "rgb8", "frames": 12}),
 }
 """Name: (encoder, arguments of :func:`make_video`)."""
 
@@ -157,6 +166,11 @@ COPIES: dict[str, tuple[str, dict[str, Any]]] = {
     "leading.mkv": ("open.mp4", {"drop": 9}),
 }
 """Name: (which of the others, arguments of :func:`copied`). Edit lists, times before zero, beginnings that are none."""
+
+
+def recorded() -> dict[str, Path]:
+    """The recorded videos by name."""
+    return {name: RECORDED / name for name in (*KINDS, *COPIES)}
 
 
 def make_all(folder: Path, size: tuple[int, int] = (64, 96)) -> dict[str, Path]:
@@ -197,3 +211,8 @@ def decoded(path: Path | str) -> tuple[list[int | None], list[U8], Exception | N
     except Exception as e:
         return times, pixels, e
     return times, pixels, None
+
+
+if __name__ == "__main__":
+    RECORDED.mkdir(exist_ok=True)
+    make_all(RECORDED)

@@ -33,6 +33,7 @@ HEALTHY = Installed(
 
 def test_a_healthy_machine_has_no_findings() -> None:
     assert examine(HEALTHY) == []
+    assert examine(replace(HEALTHY, quota=15.75)) == [], "a part of a core is left to others"
 
 
 @pytest.mark.parametrize(

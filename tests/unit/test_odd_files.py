@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from gpupipe.codecs.decode import Peeked, decode, peek
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.probe import KINDS, probe
+from gpupipe.codecs.truncation import tail
 from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
 from gpupipe.datasets.index.open_index import index_path
 from gpupipe.errors import ConfigError
@@ -338,3 +340,11 @@ def test_max_pixels_is_checked(value: Any, tmp_path: Path) -> None:
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow writes no AVIF")
 def test_avif_is_among_the_pictures() -> None:
     assert "rgb.avif" in PICTURES and Image.open(io.BytesIO(PICTURES["rgb.avif"])).format == "AVIF"
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow writes no AVIF")
+def test_avif_with_a_length_of_64_bits_has_an_end() -> None:
+    content = PICTURES["rgb.avif"] + struct.pack(">I4sQ", 1, b"free", 24) + bytes(8)
+    image = Image.open(io.BytesIO(content))
+    assert tail(image, lambda count, at: content[at : at + count], len(content)) == ""
+    assert tail(image, lambda count, at: content[at : at + count], len(content) - 1) == "suspect"
