@@ -148,7 +148,6 @@ def test_a_death_is_met_in_next_and_not_in_the_scripts_own_code(
 ) -> None:
     """torch raises it from a signal handler, in the middle of a training step."""
     wanted = list(load(Encoded(files), 0))
-    waited: list[float] = []
     got: list[Any] = []
 
     def script() -> None:
@@ -161,9 +160,6 @@ def test_a_death_is_met_in_next_and_not_in_the_scripts_own_code(
                 until = time.monotonic() + 0.3
                 while time.monotonic() < until:  # bytecode, between which signal handlers run
                     pass
-                waited.append(time.perf_counter())
-            elif len(waited) == 1:
-                waited.append(time.perf_counter())
             got.append(batch)
 
     if where == "here":
@@ -173,8 +169,6 @@ def test_a_death_is_met_in_next_and_not_in_the_scripts_own_code(
         thread.start()
         thread.join(60)
     assert same(got, wanted)
-    print(f"from death to the next batch: {waited[1] - waited[0]:.2f} s")
-    assert waited[1] - waited[0] < 4
 
 
 def test_death_between_two_epochs(

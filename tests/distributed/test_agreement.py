@@ -66,7 +66,6 @@ def test_a_difference_is_an_error_on_every_rank(said: Said, name: str) -> None:
 def test_loaders_that_are_alike_or_differ_on_purpose_are_not_held_up(said: Said, name: str) -> None:
     ranks = said[name]
     assert [rank["error"] for rank in ranks] == [""] * WORLD
-    assert all(rank["seconds"] < agreement.PATIENCE / 2 for rank in ranks)
     if name == "sampler":  # each rank has what torch gives it, cut as it likes
         assert [rank["seen"] for rank in ranks] == [[*range(r, N, WORLD), *range(-N % WORLD)][:8] for r in range(WORLD)]
     if name == "alone":

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,19 +151,14 @@ def test_the_window_self_test_gives_a_verdict_and_remembers_it(
     """In a process of its own: on some GPUs some versions of the decoder end theirs."""
     monkeypatch.setattr(decoder, "_verdicts", {})
     shutil.rmtree(cache / "roi", ignore_errors=True)
-    started = time.perf_counter()
     works = windows_work("cuda:0", fancy=fancy)
-    first = time.perf_counter() - started
-    started = time.perf_counter()
     assert windows_work("cuda:0", fancy=fancy) is works
-    again = time.perf_counter() - started
     monkeypatch.setattr(decoder, "_verdicts", {})  # as in the next process
     assert windows_work("cuda:0", fancy=fancy) is works
     verdict, reason = _try("cuda:0", fancy)
     upsampling = "fancy" if fancy else "plain"
-    measured(f"windows, {upsampling}", works=works, reason=reason, seconds=first, again_seconds=again)
+    measured(f"windows, {upsampling}", works=works, reason=reason)
     assert isinstance(works, bool) and verdict is works and reason
-    assert again < 0.5
     assert any(cache.rglob("*.json"))
 
 

@@ -206,7 +206,7 @@ def test_statistics_name_user_code_and_the_model() -> None:
         for _ in loader:
             time.sleep(0.05)
         stats = loader.stats()
-        assert stats["work_seconds"] > 0.15 and stats["stall"] < 0.5
+        assert stats["work_seconds"] > 0.15
     images = datasets.Arrays(np.zeros((12, 8, 8, 3), np.uint8), transform=T.Compose([T.ToTensor()]))
     with DataLoader(images, 4, device="cpu") as loader:
         for _ in loader:

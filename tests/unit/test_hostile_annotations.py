@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -93,16 +92,15 @@ FAR = [[-1e10, 5, 1e9, 5, 1e9, 15, -1e10, 15], [1e308, 20, 1e308, 25, -1e308, 25
 
 
 def test_polygons_that_leave_the_image_by_far_are_clipped(tmp_path: Path) -> None:
+    """To walk along them would take all memory."""
     pytest.importorskip("pycocotools")
     found = dataset(tmp_path, [{"segmentation": FAR}, {"segmentation": [[1e9, 1e9, 2e9, 1e9, 2e9, 2e9]]}])
-    began = time.process_time()
     masks = found.columns["masks"]
     assert isinstance(masks, ObjectMasks)
     expected = np.zeros((H, W), np.uint8)
     expected[5:15], expected[20:25] = 1, 1
     np.testing.assert_array_equal(masks.segments.mask(1, (H, W)), expected)
     assert not masks.segments.mask(2, (H, W)).any()
-    assert time.process_time() - began < 20, "it walked along the whole polygon"
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 import tracemalloc
 
 import numpy as np
@@ -114,12 +113,10 @@ def test_epochs_and_seeds_are_strangers() -> None:
 def test_a_billion_samples_cost_no_more_than_a_thousand() -> None:
     positions = np.array([0, 1, 10**9 - 1, 5 * 10**8])
     tracemalloc.start()
-    began = time.perf_counter()
     indices = Shuffle(10**9, 0, 0).at(positions)[0]
-    took = time.perf_counter() - began
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 100_000 and took < 0.5
+    assert peak < 100_000
     assert len(set(indices.tolist())) == 4 and indices.min() >= 0 and indices.max() < 10**9
 
 
