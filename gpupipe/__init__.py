@@ -11,7 +11,6 @@ from .imports import uncollected
 if TYPE_CHECKING:
     from . import collate, datasets, engines, errors, integrations, memory, pipelines, samplers, transforms
     from .errors import BadSample, GpupipeError, SampleError
-    from .loader.augment import augment
     from .loader.dataloader import DataLoader
     from .loader.from_torch import from_torch
     from .planning.blocks import BlockShuffle
@@ -33,7 +32,6 @@ __all__ = [
     "SampleError",
     "Shard",
     "World",
-    "augment",
     "collate",
     "datasets",
     "engines",
@@ -58,7 +56,6 @@ _HOME = {
     "SampleError": "errors",
     "Shard": "types",
     "World": "world",
-    "augment": "loader.augment",
     "from_torch": "loader.from_torch",
 }
 

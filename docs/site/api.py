@@ -4,11 +4,7 @@ from __future__ import annotations
 
 MODULES = {
     "index": ("API", "What scripts import, by module.", ()),
-    "dataloader": (
-        "DataLoader",
-        "",
-        ("gpupipe.DataLoader", "gpupipe.from_torch", "gpupipe.augment", "gpupipe.BlockShuffle"),
-    ),
+    "dataloader": ("DataLoader", "", ("gpupipe.DataLoader", "gpupipe.from_torch", "gpupipe.BlockShuffle")),
     "datasets": ("Datasets", "Where samples are.", ("gpupipe.datasets",)),
     "transforms": ("Transforms", "They have torchvision's names and arguments.", ("gpupipe.transforms",)),
     "targets": ("Targets", "What moves with an image.", ("gpupipe.targets",)),

@@ -54,16 +54,17 @@ def picture(pixels: object) -> str:
 
 def images(expression: str) -> list[object]:
     """Return u8[H, W, 3] of each draw of a transform."""
+    import numpy as np
     import torch
 
-    import gpupipe
-    from gpupipe import transforms as T
+    from gpupipe import DataLoader, datasets, transforms as T
     from gpupipe.testing.photos import photograph
 
-    pixels = torch.from_numpy(photograph(SIDE, SIDE, 19, kind=5)).permute(2, 0, 1)
+    pixels = np.stack([photograph(SIDE, SIDE, 19, kind=5)] * DRAWS)
     made = eval(expression, dict(vars(T)))  # an expression of GROUPS
-    steps = [T.ToDtype(torch.float32, scale=True), made] if expression in GROUPS["After ToTensor"] else [made]
-    batch = gpupipe.augment(pixels.expand(DRAWS, -1, -1, -1).contiguous(), steps, seed=3, step=0)
+    steps = [T.ToTensor(), made] if expression in GROUPS["After ToTensor"] else [made, T.PILToTensor()]
+    with DataLoader(datasets.Arrays(pixels, transform=steps), DRAWS, engine="torch", device="cpu", seed=3) as loader:
+        (batch,) = loader
     if batch.is_floating_point():
         batch = (batch.clamp(0, 1) * 255).round().to(torch.uint8)
     return [image.permute(1, 2, 0).contiguous().numpy() for image in batch]

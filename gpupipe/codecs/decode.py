@@ -171,12 +171,6 @@ def peek(media: Media, limits: Limits = Limits()) -> Peeked:
         return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 
-def peek_size(media: Media, limits: Limits = Limits()) -> tuple[int, int]:
-    """Return (height, width) in pixels as returned by :func:`decode`; see :func:`peek`."""
-    peeked = peek(media, limits)
-    return peeked.height, peeked.width
-
-
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:
     """Convert u8[H, W], u8[H, W, 1] or u8[H, W, 3] to u8[H, W, 3]. Raises :class:`Undecodable` for anything else."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:

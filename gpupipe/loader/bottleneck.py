@@ -315,7 +315,7 @@ def _decoding(found: Measured, of: Work) -> str:
 
 
 def _transforms(found: Measured, of: Work) -> str:
-    return _more_workers(of) or "move transforms to the device (gpupipe.augment), or leave some out"
+    return _more_workers(of) or "leave some transforms out"
 
 
 def _user_code(found: Measured, of: Work) -> str:

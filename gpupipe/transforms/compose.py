@@ -147,11 +147,6 @@ class Compose:
         """Whether a transform needs the boxes of the images to resolve."""
         return any(t.draws_by_boxes for t in self.transforms)
 
-    @property
-    def draw_keys(self) -> tuple[int, ...]:
-        """Key of each transform's draws, made from its name and the number of earlier transforms of that name."""
-        return self._keys
-
     def resolve_with(
         self,
         draw: Callable[[int, int], F64],

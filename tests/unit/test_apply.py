@@ -19,7 +19,7 @@ from PIL import Image
 from support import children
 
 from gpupipe import transforms as T
-from gpupipe.codecs.decode import decode, peek_size
+from gpupipe.codecs.decode import Media, decode, peek
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.limits import Limits
 from gpupipe.datasets.dataset import Dataset
@@ -169,6 +169,11 @@ def test_window_wholly_outside_is_fill() -> None:
 
 
 # Decoding
+
+
+def peek_size(media: Media, limits: Limits = Limits()) -> tuple[int, int]:
+    seen = peek(media, limits)
+    return seen.height, seen.width
 
 
 def test_decode_takes_paths_bytes_and_arrays(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ class ImageBatch:
         whole: whether to run the ops that are cheaper on a batch as well; otherwise they are left, as bytes are faster
             to copy.
         pinned: whether the batch is in pinned memory.
-        exact: use the forms of the reference for all ops.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class ImageBatch:
         *,
         whole: bool = True,
         pinned: bool = False,
-        exact: bool = False,
     ):
         self._count, self._memory, self._pinned = count, memory, pinned
         self._layout = getattr(torch, memory_format)
@@ -70,7 +68,7 @@ class ImageBatch:
         self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
         """Remaining ops for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
-        self.forms = _ALL if fast and not exact else FORMS
+        self.forms = _ALL if fast else FORMS
         views = self.head[-1] if self.has_views else None
         self._shared = self.head[:-1] if isinstance(views, Views) else ()
         branches = views.branches if isinstance(views, Views) else (self.head,)
