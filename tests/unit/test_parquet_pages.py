@@ -255,11 +255,26 @@ class TestLimits:
         finally:
             tracemalloc.stop()
 
+    def test_pages_with_more_values_than_their_column(self, tmp_path: Path) -> None:
+        body = bytes(3 * 4)  # three empty values, each after its length
+        page = page_v2(len(body), len(body), 3, 0) + body
+        (tmp_path / "a").write_bytes(2 * page)
+        with (tmp_path / "a").open("rb") as file:
+            assert len(list(places(file, Column(0, 2 * len(page), 6, "", 0)))) == 6
+            with pytest.raises(ValueError, match=f"the page at byte {2 * len(page) - len(body)} has more values"):
+                list(places(file, Column(0, 2 * len(page), 5, "", 0)))
 
-def page_v2(size: int, stored: int, count: int, levels: int) -> bytes:
-    """The header of a page of plain values."""
+    def test_a_value_that_the_dictionary_lacks(self, tmp_path: Path) -> None:
+        body = bytes([8]) + varint(1 << 1) + bytes([0])  # indices of eight bits: one run of a single 0
+        (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding=8) + body)
+        with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="its dictionary does not have"):
+            list(places(file, Column(0, 1 << 20, 1, "", 0)))
+
+
+def page_v2(size: int, stored: int, count: int, levels: int, encoding: int = 0) -> bytes:
+    """The header of a page, of plain values by default."""
     whole = fields((1, 3), (2, size), (3, stored)) + b"\x5c"  # field 8, a struct
-    whole += fields((1, count), (2, 0), (3, count), (4, 0), (5, levels), (6, 0)) + b"\0\0"
+    whole += fields((1, count), (2, 0), (3, count), (4, encoding), (5, levels), (6, 0)) + b"\0\0"
     assert ThriftReader(whole).struct()[8][1] == count
     return whole
 
