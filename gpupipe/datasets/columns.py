@@ -26,7 +26,7 @@ class Columns(Subset):
     Args:
         dataset: a gpupipe dataset. Its own columns stay.
         columns: by name, one value per sample: numbers or booleans ``[N]`` or ``[N, ...]`` as an array or a CPU tensor,
-            which keep their data type; a list of numbers or texts; or a target that moves with its image:
+            which keep their data type; a list of numbers; texts; or a target that moves with its image:
             ``targets.Masks``, ``targets.Boxes``, ``targets.Keypoints``, or ``targets.ObjectNumbers`` for their labels.
         return_dict: return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the
             columns by name instead of tuples.
@@ -83,6 +83,8 @@ def _column(name: str, values: Any, count: int) -> Target:
         if have != count:
             raise DatasetError(f"Columns: the column {name!r} has {have} values for {count} samples")
         return values
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U" and values.ndim == 1:
+        values = values.tolist()
     if isinstance(values, (list, tuple)) and values and all(isinstance(value, str) for value in values):
         if len(values) != count:
             raise DatasetError(f"Columns: the column {name!r} has {len(values)} texts for {count} samples")
@@ -97,7 +99,7 @@ def _column(name: str, values: Any, count: int) -> Target:
     if array.dtype.kind not in "biuf" or array.ndim < 1 or len(array) != count:
         raise DatasetError(
             f"Columns: the column {name!r} is {array.dtype}{list(array.shape)}; it must be numbers [{count}] or "
-            f"[{count}, ...], or a list of {count} texts"
+            f"[{count}, ...], or {count} texts"
         )
     return NumberColumn(array)
 

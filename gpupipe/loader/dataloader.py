@@ -334,6 +334,18 @@ class DataLoader(TorchLoader[Batches]):
     def _is_accelerate_prepared(self, prepared: bool) -> None:
         """Set by Accelerate, too."""
 
+    @property
+    def total_batch_size(self) -> int | None:
+        """Samples in a batch of all ranks, as scripts ask a loader that Accelerate has prepared."""
+        arguments = self._session.arguments
+        batch_size = self.batch_size or getattr(self.batch_sampler, "batch_size", None)
+        return arguments.global_batch_size or (batch_size and batch_size * self.shard.world_size)
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples of all ranks, as Accelerate's loaders have it."""
+        return len(self.dataset)
+
     # ---- state
 
     def state_dict(self) -> dict[str, Any]:

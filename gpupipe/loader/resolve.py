@@ -144,6 +144,7 @@ def same_work(one: Resolved, two: Resolved) -> bool:
     return (
         a.dataset.in_files
         and a.dataset.fingerprint == b.dataset.fingerprint
+        and a.dataset.file(0) == b.dataset.file(0)  # a fingerprint does not depend on the folder
         and a.pipeline == b.pipeline
         and not has_calls(a.pipeline)
         # Everything else is equal; the datasets are compared by their fingerprints.

@@ -69,6 +69,8 @@ class OwnSampler:
         if self._begun is None and not self.has_warned:
             self.has_warned = True
             text = "a torch DataLoader that is built from these batches loads them itself, without gpupipe"
+            if self._position.drawn is None:
+                text += "; without seed=, its order differs from that before a restart"
             warn("something reads loader.batch_sampler", [Reason(text, "batches-read-outside")])
         later, self._passes = self._passes, self._passes + 1
         return self._indices(later)

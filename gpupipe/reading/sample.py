@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, temporary, with_retries
 from ..datasets.dataset import Dataset
-from ..errors import BadSample, DatasetError, GpupipeError, PipelineError
+from ..errors import BadSample, GpupipeError, PipelineError
 from ..global_rng import lent, seed_all
 from ..rng import stream
 from ..signal_handlers import pass_on
@@ -87,9 +87,8 @@ def collate_targets(dataset: Dataset, targets: list[Any]) -> Any:
     if not dataset.runs_user_code or all(target is None for target in targets):
         return None
     try:
-        return default_collate(targets)
-    except (TypeError, RuntimeError) as e:
-        raise DatasetError(
-            f"{dataset!r}: the targets of a batch cannot be put together: {e}; return numbers, arrays or tensors of "
-            "equal shape, or tuples and dictionaries of them"
-        ) from None
+        # In a tuple, as torch has them beside the image: texts become a tuple.
+        return default_collate([(target,) for target in targets])[0]
+    except Exception as e:
+        e.add_note(f"{dataset!r}: return numbers, arrays or tensors of equal shape, or tuples and dictionaries of them")
+        raise

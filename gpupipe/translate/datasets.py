@@ -13,6 +13,8 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from PIL import Image
 
 from .. import datasets as ours
 from ..datasets.dataset import Dataset
@@ -57,9 +59,11 @@ def fingerprint(ds: Any) -> tuple[Any, ...]:
         return (type(ds), _numbers(ds.indices), *fingerprint(ds.dataset))
     if name == "ConcatDataset":
         return (type(ds), *(fingerprint(part) for part in ds.datasets))
-    own = replaced(ds), *_replaced_in(ds.transform), repr(ds.transform), repr(ds.target_transform)
+    transform = *_replaced_in(ds.transform), repr(ds.transform), repr(ds.target_transform)
+    own = replaced(ds), *transform, torch.get_default_dtype()  # of what ToTensor() makes
     if type(ds).__name__ in _FOLDERS:
-        return (type(ds), *own, len(ds.samples), hash(tuple(map(tuple, ds.samples))), ds.loader)
+        files = hash(tuple(map(tuple, ds.samples))), os.path.abspath(ds.samples[0][0] if ds.samples else "")
+        return (type(ds), *own, len(ds.samples), *files, ds.loader, Image.MAX_IMAGE_PIXELS)
     labels = ds.labels if type(ds).__name__ in _PLANES else ds.targets
     return (type(ds), *own, id(ds.data), len(ds.data), _numbers(labels))
 

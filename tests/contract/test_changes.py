@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support import BATCH, SEED, N, all_seen, same, seen
 from torchvision import datasets as tv, transforms as tvt
 
 from gpupipe import DataLoader, transforms as T
+from gpupipe.errors import SampleError
 
 ENGINES = ("torch", "dali")
 
@@ -153,6 +155,38 @@ def test_a_dataset_of_ours_with_another_transform(make: Any, numbered: Path) -> 
     after = batches(loader, 0)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(a[0].numpy() / 255, b[0].numpy(), atol=1e-6)
+
+
+def test_the_default_data_type(make: Any, numbered: Path) -> None:
+    loader = make()
+    before = next(iter(loader))[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = next(iter(loader))[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (before.dtype, after.dtype) == (torch.float32, torch.float64)
+
+
+def test_the_limit_of_pillow(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = make()
+    list(loader)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(SampleError, match="bomb"):
+        next(iter(loader))
+
+
+def test_the_working_directory(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of the same names and sizes, so that both folders have one fingerprint."""
+    for level in (50, 200):
+        (tmp_path / str(level) / "images/a").mkdir(parents=True)
+        Image.new("RGB", (20, 20), (level,) * 3).save(tmp_path / str(level) / "images/a/0.bmp")
+    monkeypatch.chdir(tmp_path / "50")
+    loader = make(tv.ImageFolder("images", pipeline()))
+    before = next(iter(loader))[0]
+    monkeypatch.chdir(tmp_path / "200")
+    after = next(iter(loader))[0]
+    assert [round(255 * images.mean().item()) for images in (before, after)] == [50, 200]
 
 
 def test_attributes_that_torch_reads_when_an_epoch_begins(make: Any) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from interpreter import Interpreter
 from launch import launch
 from records import EPOCHS, STEPS, features, make, plain, record
-from support import SEED, N
+from support import SEED, N, warned
 from torch import nn
 from torch.utils.data import DataLoader as TorchLoader, TensorDataset
 
@@ -95,6 +95,15 @@ def test_an_accumulation_ends_with_the_epoch_as_with_a_loader_of_torchs(drop_las
     assert ours == 2 * ([False, True] * 2 + [True] * (not drop_last))
 
 
+def test_sizes_that_scripts_print_are_those_of_a_loader_of_torchs() -> None:
+    _, _, _, theirs = prepared(TorchLoader(TensorDataset(torch.rand(N, 3, 2, 2)), batch_size=5), same=False)
+    _, _, _, ours = prepared(make(batch_size=5))
+    for name in ("total_batch_size", "total_dataset_length"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert make(batch_size=5, shard=Shard(0, 2)).total_batch_size == 10
+    assert make(batch_size=1, global_batch_size=10).total_batch_size == 10
+
+
 def test_a_loop_within_a_loop_and_one_that_was_left_are_counted_apart() -> None:
     accelerator, _, _, loader = prepared(make())
     val = accelerator.prepare(make(shuffle=False))
@@ -154,9 +163,30 @@ def test_processes_that_would_all_see_everything_are_refused(monkeypatch: pytest
 def test_what_builds_a_loader_of_torchs_from_the_batches_is_told() -> None:
     _, _, _, loader = prepared(make())
     # torch's own loader, one sample after another: transformed, and by other random numbers.
-    with pytest.warns(GpupipeWarning, match=r"load_state_dict\(\)"):
+    with pytest.warns(GpupipeWarning, match=r"load_state_dict\(\)") as seen:
         images, target = next(iter(accelerate.skip_first_batches(loader, 2)))
     assert images.shape == next(iter(loader))[0].shape and len(target) == len(images)
+    assert not any("restart" in str(one.message) for one in seen)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["planned", "planned with a seed", "live"])
+def test_skipping_batches_after_a_restart_gives_the_rest_or_says_so(kind: str, workers: int) -> None:
+    """``torch.manual_seed`` before each, as scripts do."""
+
+    def loader() -> Any:
+        torch.manual_seed(5)
+        data = TensorDataset(torch.zeros(N, 3, 2, 2), torch.arange(N)) if kind == "live" else None
+        seed = SEED if kind == "planned with a seed" else None
+        options = {"seed": seed, "num_workers": workers, "shuffle": True, "device": "cpu"}
+        made = make(engine="auto", **options) if data is None else DataLoader(data, 4, **options)
+        return prepared(made)[3]
+
+    whole = [batch[1].tolist() for batch in loader()]
+    with warned() as told:
+        rest = [batch[1].tolist() for batch in accelerate.skip_first_batches(loader(), 3)]
+    assert (rest == whole[3:]) is (kind != "planned")
+    assert ["restart" in text for text in told].count(True) == (kind == "planned")
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")

@@ -105,9 +105,11 @@ def test_targets_of_every_shape() -> None:
     assert target(lambda i: (i,)).tolist() == [1, 2]
     first, second = target(lambda i: (i, f"name {i}"))
     assert first.tolist() == [1, 2] and list(second) == ["name 1", "name 2"]
+    assert target(lambda i: (np.str_(i),)) == ("1", "2") and target(lambda i: (b"a",)) == (b"a", b"a")
     assert target(lambda i: ({"box": torch.full((4,), i)},))["box"].shape == (2, 4)
-    with pytest.raises(DatasetError, match=r"targets of a batch cannot be put together.*equal shape"):
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as error:
         target(lambda i: (torch.zeros(i),))
+    assert "tensors of equal shape" in error.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -62,11 +61,13 @@ def test_a_loader_that_is_built_from_the_attributes_of_another_warns_once() -> N
         assert len(seen) == 1 and found == [[0, 2], [4, 6]] * 2
 
 
-def test_the_first_worker_says_it() -> None:
-    with gpupipe.DataLoader(Own(), batch_size=2) as loader, warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(GpupipeWarning, match="DataLoader worker process 0"):
-            list(rebuilt(loader, num_workers=2))
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_the_training_process_says_it(start: str) -> None:
+    with gpupipe.DataLoader(Own(), batch_size=2) as loader:
+        other = rebuilt(loader, num_workers=2, multiprocessing_context=start)
+        with pytest.warns(GpupipeWarning, match="reads the dataset of a gpupipe loader") as seen:
+            found = [labels.tolist() for _, labels in other]
+        assert len(seen) == 1 and found == [[0, 2], [4, 6]]
 
 
 def test_calling_it_and_copying_the_loader_say_nothing() -> None:

@@ -47,9 +47,30 @@ class CollateOfLoader:
         has_warned = self._has_warned or getattr(self._sampler, "has_warned", False)
         if not has_warned and is_read_by_torchs_loader():
             self._has_warned = True
-            text = "it was built from the attributes of that loader, and lacks its engine, its order and its state"
-            warn("torch's DataLoader reads the dataset of a gpupipe loader", [Reason(text, "rebuilt")])
+            if get_worker_info() is not None:
+                return _FromWorker(default_collate(samples))
+            _warn()
         return default_collate(samples)
 
     def __repr__(self) -> str:
         return repr(default_collate)
+
+
+class _FromWorker:
+    """A batch that warns when it arrives in the training process, because nobody reads what workers print."""
+
+    def __init__(self, batch: Any):
+        self._batch = batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrived, (self._batch,)
+
+
+def _arrived(batch: Any) -> Any:
+    _warn()
+    return batch
+
+
+def _warn() -> None:
+    text = "it was built from the attributes of that loader, and lacks its engine, its order and its state"
+    warn("torch's DataLoader reads the dataset of a gpupipe loader", [Reason(text, "rebuilt")])
