@@ -18,6 +18,8 @@ Warnings and their reasons are in :mod:`gpupipe.reasons`.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -37,6 +39,11 @@ __all__ = [
     "StepError",
     "TranslationError",
 ]
+
+
+def no_such_path(path: object) -> str:
+    """Return the operating system's words for a path where nothing is."""
+    return f"{os.strerror(errno.ENOENT)}: {str(path)!r}"
 
 
 class BadSample(NamedTuple):

@@ -24,7 +24,7 @@ from ..datasets.folder import IMG_EXTENSIONS
 from ..datasets.images import EncodedImages
 from ..datasets.video.files import VideoFiles
 from ..datasets.video.folder import VIDEO_EXTENSIONS
-from ..errors import ConfigError, DatasetError, GpupipeError
+from ..errors import ConfigError, DatasetError, GpupipeError, no_such_path
 from ..transforms.compose import Compose, as_compose
 from ..transforms.transform import Transform
 
@@ -38,7 +38,7 @@ def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
     if path.is_file():
         return ImageList(path, exif=exif)
     if not path.is_dir():
-        raise DatasetError(f"{path}: no such folder or file")
+        raise DatasetError(f"{no_such_path(path)}; name a folder of images, or a list of them")
     if any(entry.is_dir() for entry in path.iterdir()):
         folder = ImageFolder(path, exif=exif, allow_empty=True)
         if len(folder):
@@ -139,7 +139,7 @@ def check_file(path: Path, what: str) -> None:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name a {what}")
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file")
+        raise ConfigError(f"{no_such_path(path)}; name a {what}")
 
 
 def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:

@@ -134,7 +134,7 @@ def _read(file: str) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]], 
                 objects[annotation["image_id"]].append(annotation)
         categories = {category["id"]: category["name"] for category in found.get("categories", ())}
     except OSError as e:
-        raise DatasetError(f"CocoDetection: annFile {file!r} cannot be read: {e.strerror}") from None
+        raise DatasetError(f"CocoDetection: {e.strerror}: {file!r}; give the JSON file of annotations") from None
     except RecursionError:
         raise DatasetError(f"CocoDetection: annFile {file!r} is nested too deeply") from None
     except (ValueError, KeyError, TypeError, OverflowError) as e:

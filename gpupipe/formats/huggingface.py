@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetError
+from ..errors import DatasetError, no_such_path
 from ..printable import printable
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
@@ -189,7 +189,7 @@ class _Chunk:
         try:
             return os.fsencode(path), Row(name, 0, os.stat(path).st_size)
         except (OSError, ValueError):
-            return self.file, Row(name, 0, 0, problem=f"it has no bytes, and this file does not exist: {named!r}")
+            return self.file, Row(name, 0, 0, problem=f"it has no bytes; {no_such_path(named)}")
 
 
 def _chunk(part: Any, maps: MappedFiles, other: bytes) -> _Chunk:

@@ -29,19 +29,14 @@ def create_folder_of(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise ConfigError(f"{path}: its folder cannot be created: {_reason(e)}; name another file") from e
+        raise ConfigError(f"{path}: its folder cannot be created: {e.strerror}; name another file") from e
     is_new = not path.exists()
     try:
         path.open("ab").close()
         if is_new:
             path.unlink()
     except OSError as e:
-        raise ConfigError(f"{path}: cannot be written: {_reason(e)}; name another file") from e
-
-
-def _reason(error: OSError) -> str:
-    """Return what the system says, in the words of other messages."""
-    return "no such folder" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+        raise ConfigError(f"{e.strerror}: {str(path)!r}; name another file") from e
 
 
 def amplification(largest: float) -> int:

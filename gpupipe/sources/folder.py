@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import DatasetError
+from ..errors import DatasetError, no_such_path
 from ..printable import printable
 from .base import Listing, Source
 from .files import FileRows
@@ -36,7 +36,7 @@ def find_classes(root: str, owner: str) -> tuple[str, ...]:
         with os.scandir(root) as entries:
             classes = tuple(sorted(e.name for e in entries if e.is_dir()))
     except FileNotFoundError:
-        raise DatasetError(f"{owner}: {root!r} does not exist; give the folder that holds the classes") from None
+        raise DatasetError(f"{owner}: {no_such_path(root)}; give the folder that holds the classes") from None
     except NotADirectoryError:
         raise DatasetError(f"{owner}: {root!r} is a file; give the folder that holds the classes") from None
     except OSError as e:

@@ -10,7 +10,7 @@ from typing import IO
 
 from ..codecs.files import open_regular
 from ..codecs.retry import reason_of
-from ..errors import DatasetError
+from ..errors import DatasetError, no_such_path
 from .columns import are_fractions
 
 _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
@@ -45,7 +45,7 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
             reader = csv.reader(_lines(f), delimiter="\t" if tabs else ",", strict=True)
             lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except FileNotFoundError:
-        raise DatasetError(f"{owner}: the list {file} does not exist; to give one file, put it in a list") from None
+        raise DatasetError(f"{owner}: {no_such_path(file)}; name a list, or put a single image in a list") from None
     except OSError as e:
         raise DatasetError(f"{owner}: the list {file} cannot be read: {reason_of(e)}") from None
     except UnicodeDecodeError as e:

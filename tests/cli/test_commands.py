@@ -175,7 +175,7 @@ def test_index_of_a_flat_folder_and_of_a_list(tmp_path: Path) -> None:
 
 
 def test_index_names_what_is_missing(tmp_path: Path) -> None:
-    assert "no such folder or file" in error("index", tmp_path / "nothing")
+    assert f"No such file or directory: '{tmp_path}/nothing'; name a folder" in error("index", tmp_path / "nothing")
     assert "no images here" in error("index", tmp_path)
 
 
@@ -218,11 +218,11 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     compare = ("compare", VAL, photos, "--device", "cpu", "--out")
     (tmp_path / "folder.png").mkdir()
     assert "is a folder; name a file in it" in error(*compare, tmp_path / "folder.png")
-    assert "its folder cannot be created: file exists; name another file" in error(
+    assert "its folder cannot be created: File exists; name another file" in error(
         *compare, tmp_path / "file" / "worst.png"
     )
     # Nobody can write there, and the tests may run as root.
-    assert "/proc/worst.png: cannot be written: no such folder; name another file" in error(*compare, "/proc/worst.png")
+    assert "No such file or directory: '/proc/worst.png'; name another file" in error(*compare, "/proc/worst.png")
     assert "compare writes a .png sheet, not " in error(*compare, tmp_path / "worst.txt")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder.png"}
 
@@ -338,7 +338,7 @@ def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> Non
         ("imagenet.train:size=-3", "size must be a positive integer"),
         ("imagenet.train:3", "write arguments like"),
         ("imagenet.train:size=open('x')", "write arguments like"),
-        ("nothing.py:train", "no such file"),
+        ("nothing.py:train", "No such file"),
     ],
 )
 def test_compare_says_what_is_wrong_with_a_pipeline(pipeline: str, message: str, photos: Path) -> None:

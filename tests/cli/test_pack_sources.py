@@ -79,7 +79,7 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     assert "add --source" in error("index", "s3://bucket/folder/")
     assert "unknown kind of source" in error("index", tmp_path, "--source", "oranges")
-    assert "no such folder or file" in error("index", tmp_path / "nowhere")
+    assert "No such file or directory" in error("index", tmp_path / "nowhere")
 
 
 @pytest.fixture

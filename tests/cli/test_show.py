@@ -147,7 +147,7 @@ def test_what_holds_no_state_is_refused(folder: Path, tmp_path: Path) -> None:
         ("b.pt", neither),
         ("empty.pt", neither),
         ("objects.pt", "holds objects other than tensors and plain values; save what loader.state_dict() returns"),
-        ("c.pt", "c.pt: no such file"),
+        ("c.pt", "c.pt'; name a state or checkpoint"),
         (".", "is a folder; name a state or checkpoint"),
     ):
         done = command("replay", "imagenet.train", folder, tmp_path / name)

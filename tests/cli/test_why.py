@@ -96,7 +96,7 @@ def test_a_script_that_exits_before_its_loaders(warm: Interpreter, tmp_path: Pat
 
 def test_a_script_that_is_no_file(tmp_path: Path) -> None:
     assert "is a folder; name a script" in error("why", tmp_path)
-    assert "train.py: no such file" in error("why", tmp_path / "train.py")
+    assert "No such file or directory" in error("why", tmp_path / "train.py")
 
 
 class Own(Dataset[Any]):
