@@ -11,7 +11,7 @@ from PIL import Image
 
 from ..html import document, embedded, table
 from ..parity.compare import Comparison, Worst
-from ..parity.drawing import amplification, amplified, cell
+from ..parity.drawing import amplification, amplified
 from .run import Demo
 from .train import NAMES, Curve
 from .words import MedianRound, factor, loader_name
@@ -33,7 +33,7 @@ _STYLE = """<style>
 .whole { width: 100%; }
 @media (max-width: 40rem) { .photos { grid-template-columns: repeat(2, 1fr); }
   th, td { padding: .3rem .35rem; } td:first-child { white-space: normal; overflow-wrap: anywhere; }
-  .bars { grid-template-columns: 1fr max-content; } .bars span { grid-column: 1 / 3; } }
+  svg text { font-size: 17px; } .bars { grid-template-columns: 1fr max-content; } .bars span { grid-column: 1 / 3; } }
 </style>"""
 
 
@@ -126,7 +126,7 @@ def _ticks(top: float) -> list[float]:
 
 def _chart(curves: Sequence[Curve]) -> str:
     """Draw loss by step. The reference is dashed, so that both curves stay visible where they coincide."""
-    width, height, left, bottom = 760, 260, 44, 34
+    width, height, left, bottom = 760, 260, 48, 34
     top = max(max(c.losses) for c in curves) * 1.05
     steps = max(len(c.losses) for c in curves)
 
@@ -136,7 +136,7 @@ def _chart(curves: Sequence[Curve]) -> str:
     def y(v: float) -> float:
         return 10 + (1 - v / top) * (height - bottom - 10)
 
-    marks = [f'<text x="{left - 8}" y="12" text-anchor="end">loss</text>']
+    marks = [f'<text x="{left - 8}" y="14" text-anchor="end">loss</text>']
     for v in _ticks(top)[:-1] if top - _ticks(top)[-1] < top / 20 else _ticks(top):
         marks.append(
             f'<line x1="{left}" x2="{width - 12}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="line"/>'
@@ -156,8 +156,8 @@ def _chart(curves: Sequence[Curve]) -> str:
         )
         lines.append(f'<polyline points="{points}" {style}/>')
         legend.append(
-            f'<line x1="{width - 250 + 120 * k}" x2="{width - 222 + 120 * k}" y1="20" y2="20" {style}/>'
-            f'<text x="{width - 214 + 120 * k}" y="24">{NAMES[c.engine]}</text>'
+            f'<line x1="{width - 270 + 120 * k}" x2="{width - 242 + 120 * k}" y1="20" y2="20" {style}/>'
+            f'<text x="{width - 234 + 120 * k}" y="24">{NAMES[c.engine]}</text>'
         )
     return f'<svg viewBox="0 0 {width} {height}" role="img">{"".join(marks + lines + legend)}</svg>'
 
@@ -194,10 +194,11 @@ def _pictures(worst: Sequence[Worst]) -> str:
         return ""
     most = max(worst, key=lambda w: w.mean)  # a single large value at an edge shows nothing
     times = amplification(most.max)
-    side = 224
-    row = Image.new("RGBA", (3 * side + 16, side))
+    enlarged = max(1, 224 // max(most.dali.shape[:2]))
+    height, width = (side * enlarged for side in most.dali.shape[:2])
+    row = Image.new("RGBA", (3 * width + 16, height))
     for k, pixels in enumerate((most.dali, most.reference, amplified(most.dali, most.reference, times))):
-        row.paste(cell(pixels, side), (k * (side + 8), 0))
+        row.paste(Image.fromarray(pixels).resize((width, height), Image.Resampling.NEAREST), (k * (width + 8), 0))
     return (
         f'<figure><img class="whole" alt="DALI, reference, difference" src="{embedded(row)}"><figcaption>The image '
         f"that differs most: DALI, reference, their difference times {times}. Largest {most.max:.3g}, mean "
