@@ -42,7 +42,7 @@ from gpupipe.datasets.images import EncodedImages
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "README.md": ("headline",),
+    "README.md": ("promise", "headline"),
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores",),
@@ -180,6 +180,18 @@ def figures() -> str:
     return "\n\n".join([*parts, small(results)])
 
 
+def promise() -> str:
+    """The first line of the promises."""
+    text = "**Fast.** DALI decodes and augments, also without a GPU."
+    loading, video = load("compare_loaders_cpu"), load("video_clips_cpu")
+    if loading and video:
+        images = loading["ratios"]["gpupipe, DALI engine"]["to_torchvision"]["median"]
+        clips = video["random"]["gpupipe, DALI engine"]["to_pyav"]["median"]
+        text += f" On {loading['machine']['cores']} CPU cores, it loads images **{images:.1f}** times and video clips"
+        text += f" **{clips:.1f}** times as fast as torch's loader."
+    return text
+
+
 def headline() -> str:
     """The most important figures."""
     intro, rows, notes = [], [], []
@@ -214,6 +226,7 @@ def headline() -> str:
 def written(page: str, names: tuple[str, ...]) -> str:
     """Replace the text between the marks of a page."""
     make = {
+        "promise": promise,
         "headline": headline,
         "figures": figures,
         "gpu": lambda: gpu(RESULTS),

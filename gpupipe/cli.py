@@ -311,7 +311,9 @@ def why(
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="CODE", help="Code at the end of a warning, such as own-pixels; all codes by default."),
+        typer.Argument(
+            metavar="CODE", help="Code at the end of a warning, such as looks-at-pixels; all codes by default."
+        ),
     ] = None,
 ) -> None:
     """Show what a warning means, and what to do about it."""

@@ -17,7 +17,8 @@ _STYLE = """
   --box: #1d2128; --good: #8fce45; --bad: #ff8a80; --one: #8fce45; --two: #ff9a5c; } }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 54rem;
   margin: 3rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; }
+h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem;
+  overflow-wrap: anywhere; }
 p { margin: .5rem 0; } .lead { color: var(--soft); } a { color: inherit; }
 .cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
 .card { flex: 1 1 9rem; border: 1px solid var(--line); border-radius: .6rem; padding: .8rem 1rem; }

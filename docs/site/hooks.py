@@ -102,10 +102,10 @@ def relinked(text: str, source: str, here: str, known: dict[str, str], repositor
 
 
 def images(text: str, source: str) -> Iterator[Path]:
-    """Yield the pictures outside docs/ that a page shows."""
+    """Yield the pictures that a page shows."""
     for bang, _, target in LINK.findall(FENCE.sub("", text)):
         file = Path(os.path.normpath(ROOT / os.path.dirname(source) / target))
-        if bang and DOCS not in file.parents and file.is_file():
+        if bang and file.is_file():
             yield file
 
 
@@ -142,10 +142,44 @@ def expanded(nav: list[Any], names: list[str]) -> list[Any]:
     return [*shown, {"More": sorted(left)}] if left else shown
 
 
+def overviews(nav: list[Any], texts: dict[str, str]) -> tuple[list[Any], dict[str, str]]:
+    """Return the navigation with an overview as the first page of each section, and these pages by name."""
+    shown: list[Any] = []
+    made: dict[str, str] = {}
+    for section in nav:
+        ((title, inside),) = section.items()
+        if not isinstance(inside, list):
+            shown.append(section)
+            continue
+        name = f"{title.lower().replace(' ', '_')}/index.md"
+        if name in inside:
+            shown.append({title: [name, *(page for page in inside if page != name)]})
+            continue
+        lines = [f"# {title}", ""]
+        for page, heading in _titles(inside, texts):
+            about = "" if page in examples().values() else first_sentence(texts[page])  # titles of examples say it
+            lines.append(
+                f"- [{heading}]({os.path.relpath(page, os.path.dirname(name))}){f': {about}' if about else ''}"
+            )
+        made[name] = "\n".join(lines) + "\n"
+        shown.append({title: [name, *inside]})
+    return shown, made
+
+
+def _titles(inside: list[Any], texts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the pages of a section with their titles."""
+    for item in inside:
+        for title, page in item.items() if isinstance(item, dict) else [(None, item)]:
+            heading = re.search(r"(?m)^# (.+)$", texts[page])
+            yield page, title or (heading[1] if heading else page)
+
+
 # ---- what MkDocs calls
 
 _TEXTS: dict[str, str] = {}
 """The Markdown of all pages, for llms.txt."""
+_SECTIONS: list[Any] = []
+"""The navigation without overviews, for llms.txt."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -166,7 +200,11 @@ def on_files(files: Any, config: Any) -> Any:
         for page, content in neighbour(name).pages().items():
             add(page, content)
     _TEXTS.update({file.src_uri: file.content_string for file in files.documentation_pages()})
-    config.nav = expanded(config.nav, [file.src_uri for file in files.documentation_pages()])
+    nav = expanded(config.nav, list(_TEXTS))
+    _SECTIONS[:] = nav
+    config.nav, made = overviews(nav, _TEXTS)
+    for page, content in made.items():
+        add(page, content)
     return files
 
 
@@ -184,23 +222,17 @@ def llms(nav: list[Any], texts: dict[str, str]) -> str:
     """Return llms.txt: every page with its address and first sentence, by section of the navigation."""
     lines = ["# gpupipe", "", f"> {first_sentence(texts['index.md'])}"]
 
-    def page(name: str, title: str | None = None) -> None:
-        heading = re.search(r"(?m)^# (.+)$", texts[name])
-        about = first_sentence(texts[name])
-        address = name.removesuffix(".md") + ".html"
-        lines.append(f"- [{title or (heading[1] if heading else name)}]({address}){f': {about}' if about else ''}")
-
     for section in nav:
         ((title, inside),) = section.items()
         lines += ["", f"## {title}", ""]
-        for item in [inside] if isinstance(inside, str) else inside:
-            for name, value in item.items() if isinstance(item, dict) else [(None, item)]:
-                page(value, name)
+        for page, heading in _titles([inside] if isinstance(inside, str) else inside, texts):
+            address, about = page.removesuffix(".md") + ".html", first_sentence(texts[page])
+            lines.append(f"- [{heading}]({address}){f': {about}' if about else ''}")
     return "\n".join(lines) + "\n"
 
 
 def on_post_build(config: Any) -> None:
-    Path(config.site_dir, "llms.txt").write_text(llms(config.nav, _TEXTS), encoding="utf-8")
+    Path(config.site_dir, "llms.txt").write_text(llms(_SECTIONS, _TEXTS), encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

@@ -76,9 +76,12 @@ def _before(dataset: Dataset, index: int) -> Image.Image | None:
     if dataset.runs_user_code or dataset.medium.moves:
         return None
     try:
-        return cell(np.asarray(dataset.raw(index)[0].convert("RGB")), _SIDE)
+        image: Image.Image = dataset.raw(index)[0].convert("RGB")
     except Undecodable:  # another sample took its place
         return None
+    if max(image.size) > 2 * _SIDE:
+        image.thumbnail((2 * _SIDE, 2 * _SIDE), Image.Resampling.BOX)
+    return image
 
 
 def _picture(dataset: Dataset, view: Tensor, ops: Sequence[Op], targets: Targets) -> Image.Image:
@@ -140,7 +143,9 @@ def _page(loader: DataLoader, found: Step, shown: Sequence[_Shown], title: str) 
     return document(
         f"gpupipe: {title}",
         [
-            "<style>.pair img { height: 14rem; margin-right: .5rem; image-rendering: pixelated; }</style>",
+            "<style>.pair { display: flex; flex-wrap: wrap; gap: .5rem; margin: .75rem 0; } "
+            ".pair img { height: min(14rem, 30vw); max-width: 100%; object-fit: contain; image-rendering: pixelated; }"
+            "</style>",
             f"<h1>{title}</h1><p class=lead>{html.escape(lead)}</p>",
             f"<pre>{html.escape(repr(dataset.transform))}</pre>",
             *figures,

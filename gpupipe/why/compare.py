@@ -40,7 +40,8 @@ def compared(arguments: Mapping[str, Any], torchs: Mapping[str, Any]) -> str:
         number = differences.index(None) if None in differences else min(len(ours), len(theirs))
         return f"batch {number} is not torch's from the same seed: does the script draw from a generator of its own?"
     most = max((apart for apart in differences if apart is not None), default=0.0)
-    return f"{len(ours)} batches are torch's from the same seed; pixels differ by {100 * most:.2g} % on average at most"
+    pixels = f"pixels differ by at most {100 * most:.2g} % on average" if most else "all pixels are equal"
+    return f"{len(ours)} batches are torch's from the same seed; {pixels}"
 
 
 def _first(loader: Any) -> list[Any]:

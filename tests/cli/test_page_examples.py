@@ -23,7 +23,8 @@ from gpupipe.testing.photos import make_photos
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 GUIDE = (
-    "start", "tutorial", "own_data", "targets", "video", "training", "determinism", "waiting",
+    "start", "tutorial", "own_data", "targets", "video", "training", "finetune", "augmentations", "determinism",
+    "waiting",
     *(f"migrate/{page.stem}" for page in sorted((ROOT / "docs/migrate").glob("*.md"))),
 )  # fmt: skip
 """Pages whose code runs from top to bottom, in a folder with photos/, scenes/ and videos/."""

@@ -152,6 +152,9 @@ def test_the_site_has_every_page_and_no_other() -> None:
     assert hooks.expanded([{"A": "a.md"}, {"B": "b/"}], ["a.md", "b/c.md", "d.md"]) == [
         {"A": "a.md"}, {"B": ["b/c.md"]}, {"More": ["d.md"]},
     ]  # fmt: skip
+    assert hooks.overviews([{"A": "a.md"}, {"B": ["b/c.md"]}], {"b/c.md": "# C\n\nTells it. And more."}) == (
+        [{"A": "a.md"}, {"B": ["b/index.md", "b/c.md"]}], {"b/index.md": "# B\n\n- [C](c.md): Tells it.\n"},
+    )  # fmt: skip
 
 
 def test_the_notebook_is_the_first_page() -> None:
