@@ -84,11 +84,7 @@ def test_every_package_of_the_checkout_is_in_the_wheel(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder, prefix in ((REPOSITORY / "gpupipe", "gpupipe"), (REPOSITORY / "pipelines", "gpupipe/pipelines")):
         for file in folder.rglob("*.py"):
-            inner = file.relative_to(folder)
-            if len(inner.parts) == 1 or all(
-                (folder / p / "__init__.py").exists() for p in inner.parents if str(p) != "."
-            ):
-                assert f"{prefix}/{inner}" in names
+            assert f"{prefix}/{file.relative_to(folder)}" in names
 
 
 @pytest.mark.slow
