@@ -46,7 +46,7 @@ PAGES = {
     "docs/figures.md": ("figures", "gpu"),
     "docs/promises.md": ("promises", "costs"),
     "docs/remote.md": ("stores",),
-    "docs/sources.md": ("classes", "formats"),
+    "docs/sources.md": ("classes", "hugging-face", "formats"),
 }
 """Texts for the pages, by the names of the marks around them."""
 
@@ -102,6 +102,27 @@ def formats() -> str:
         ]
         parts.append(f"{about}\n\n{table(head, rows)}")
     return "\n\n".join(parts)
+
+
+def hugging_face() -> str:
+    """CPU time of a table that its own package reads, beside gpupipe's reader of the same files."""
+    result = load("hugging_face_cpu")
+    if result is None:
+        return ""
+    rows = []
+    for case in result["cases"]:
+        pairs = zip(case["live"]["rounds"], case["reader"]["rounds"], strict=True)
+        ratios = [a / b for a, b in pairs]
+        spread = {"median": case["live"]["of reader"], "min": min(ratios), "max": max(ratios)}
+        times = (f"{1e3 * case[way]['cpu']:.2f}" for way in ("live", "reader"))
+        rows.append([f"{case['workers']}", ratio(spread), *times])
+    s, f = result["settings"], result["files"]
+    about = (
+        f"CPU time per photograph of {f['mean_kilobytes']:.0f} kB, batches of 64, {s['rounds']} rounds in turns "
+        f"({machine(result)}; `benchmarks/hugging_face.py`):"
+    )
+    head = ["workers", "`DataLoader(dataset)` / `DataLoader(HuggingFace(dataset))`", "ms, first", "ms, second"]
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def stores() -> str:
@@ -233,6 +254,7 @@ def written(page: str, names: tuple[str, ...]) -> str:
         "promises": markdown,
         "classes": classes,
         "formats": formats,
+        "hugging-face": hugging_face,
         "stores": stores,
         "costs": costs,
     }

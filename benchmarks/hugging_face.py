@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader as TorchLoader
 
 import gpupipe
 
+MEASURES = ("benchmarks/live_loaders.py", "gpupipe/formats/huggingface.py", "gpupipe/live", "gpupipe/reading")
 WAYS = ("torch", "live", "reader")
 
 

@@ -184,7 +184,7 @@ class _Body:
 
     def read(self, at: int, length: int) -> bytes:
         """Read bytes. Raises :class:`ValueError` if the page ends before."""
-        if length < 0 or at + length > self.size:
+        if at + length > self.size:
             raise ValueError(f"the page at byte {self._page.start} is truncated or damaged")
         if self._whole is not None:
             return self._whole[at : at + length]

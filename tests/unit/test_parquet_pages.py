@@ -264,6 +264,21 @@ class TestLimits:
             with pytest.raises(ValueError, match=f"the page at byte {2 * len(page) - len(body)} has more values"):
                 list(places(file, Column(0, 2 * len(page), 5, "", 0)))
 
+    @pytest.mark.parametrize(
+        ("encoding", "body", "says"),
+        [
+            (0, b"\1\0", "truncated or damaged"),  # half of a length
+            (8, b"\x21\3\0\0\0\0\0", "more than 32 bits"),
+            (8, b"\x08\0\0", "an empty run"),
+            (8, b"\x08\2", "ends too early"),
+            (8, b"\x08" + 6 * b"\xff", "does not end"),
+        ],
+    )
+    def test_values_that_cannot_be(self, encoding: int, body: bytes, says: str, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding) + body + bytes(64))
+        with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match=says):
+            list(places(file, Column(0, 1 << 20, 1, "", 0)))
+
     def test_a_value_that_the_dictionary_lacks(self, tmp_path: Path) -> None:
         body = bytes([8]) + varint(1 << 1) + bytes([0])  # indices of eight bits: one run of a single 0
         (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding=8) + body)
