@@ -216,6 +216,27 @@ class TestDamage:
             assert read_at(file.fileno(), place) == images[0][:-9] + b"different"
 
 
+def page_v2(size: int, stored: int, count: int, levels: int, encoding: int = 0) -> bytes:
+    """The header of a page, of plain values by default."""
+    whole = fields((1, 3), (2, size), (3, stored)) + b"\x5c"  # field 8, a struct
+    whole += fields((1, count), (2, 0), (3, count), (4, encoding), (5, levels), (6, 0)) + b"\0\0"
+    assert ThriftReader(whole).struct()[8][1] == count
+    return whole
+
+
+def fields(*numbers: tuple[int, int]) -> bytes:
+    """Numbers of 32 bits in Thrift's compact protocol, whose field numbers follow one another."""
+    return b"".join(b"\x15" + varint(2 * value if value >= 0 else -2 * value - 1) for _, value in numbers)
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out += struct.pack("B", value & 127 | 128)
+        value >>= 7
+    return out + struct.pack("B", value)
+
+
 class TestLimits:
     def test_larger_pages_are_refused_with_what_to_do(
         self, written: Path, images: list[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -265,6 +286,21 @@ class TestLimits:
                 list(places(file, Column(0, 2 * len(page), 5, "", 0)))
 
     @pytest.mark.parametrize(
+        ("header", "says"),
+        [
+            (page_v2(12, 99, 3, 0), "no page at byte 0"),  # it would end behind the file
+            (page_v2(12, -1, 3, 0), "no page at byte 0"),
+            (fields((1, 1), (2, -1), (3, 12)) + b"\0", "no page at byte 0"),
+            (fields((1, 3), (2, 12), (3, 12)) + b"\0", "no page at byte 0"),  # without its own header
+            (fields((1, 1), (2, 12), (3, 12)) + b"\0", "lacks 3 values"),  # an index
+        ],
+    )
+    def test_pages_that_cannot_be(self, header: bytes, says: str, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(header + bytes(12))
+        with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match=says):
+            list(places(file, Column(0, 1 << 20, 3, "", 0)))
+
+    @pytest.mark.parametrize(
         ("encoding", "body", "says"),
         [
             (0, b"\1\0", "truncated or damaged"),  # half of a length
@@ -279,32 +315,17 @@ class TestLimits:
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match=says):
             list(places(file, Column(0, 1 << 20, 1, "", 0)))
 
+    def test_levels_that_are_longer_than_their_page(self, tmp_path: Path) -> None:
+        header = fields((1, 0), (2, 8), (3, 8)) + b"\x2c" + fields((1, 3), (2, 0)) + b"\0\0"  # version 1: field 5
+        (tmp_path / "a").write_bytes(header + struct.pack("<I", 100) + bytes(200))
+        with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="truncated or damaged"):
+            list(places(file, Column(0, 1 << 20, 3, "", 1)))
+
     def test_a_value_that_the_dictionary_lacks(self, tmp_path: Path) -> None:
         body = bytes([8]) + varint(1 << 1) + bytes([0])  # indices of eight bits: one run of a single 0
         (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding=8) + body)
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="its dictionary does not have"):
             list(places(file, Column(0, 1 << 20, 1, "", 0)))
-
-
-def page_v2(size: int, stored: int, count: int, levels: int, encoding: int = 0) -> bytes:
-    """The header of a page, of plain values by default."""
-    whole = fields((1, 3), (2, size), (3, stored)) + b"\x5c"  # field 8, a struct
-    whole += fields((1, count), (2, 0), (3, count), (4, encoding), (5, levels), (6, 0)) + b"\0\0"
-    assert ThriftReader(whole).struct()[8][1] == count
-    return whole
-
-
-def fields(*numbers: tuple[int, int]) -> bytes:
-    """Numbers of 32 bits in Thrift's compact protocol, whose field numbers follow one another."""
-    return b"".join(b"\x15" + varint(2 * value if value >= 0 else -2 * value - 1) for _, value in numbers)
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 127:
-        out += struct.pack("B", value & 127 | 128)
-        value >>= 7
-    return out + struct.pack("B", value)
 
 
 class TestPageCache:
