@@ -87,7 +87,7 @@ os.register_at_fork(after_in_child=_quiet.forked)
 
 
 def quiet() -> _Quiet:
-    """Return a context that suppresses Pillow's warnings (large images, odd EXIF), which would clutter a
+    """Return a context that suppresses warnings, such as Pillow's (large images, odd EXIF), which would clutter a
     training log."""
     return _quiet
 

@@ -9,7 +9,6 @@ do less than one. A TorchScript function is a single call to the same torch func
 # torch.jit needs annotations as objects, so they must not become strings.
 import os
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..codecs.pillow import quiet
 from ..transforms.ops import (
     Blur,
     Brightness,
@@ -170,14 +170,11 @@ def _compiled(function: Callable[..., None]) -> Callable[..., None]:
     global _has_compiled
     if _is_forked:
         return function
-    with _compiling:  # filters of warnings belong to the process
+    with _compiling, quiet():  # other threads decode, and filters of warnings belong to the process
         _has_compiled = True
         try:
-            with warnings.catch_warnings():
-                for kind in (DeprecationWarning, FutureWarning):  # torch's releases differ
-                    warnings.simplefilter("ignore", kind)
-                compiled: Callable[..., None] = torch.jit.script(function)
-                return compiled
+            compiled: Callable[..., None] = torch.jit.script(function)
+            return compiled
         except (AttributeError, OSError, RuntimeError):
             return function
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gpupipe import transforms as T
+from gpupipe.codecs.pillow import quiet
 from gpupipe.engines.host.image_batch import ImageBatch
 from gpupipe.kernels import at_once
 from gpupipe.kernels.apply import apply_batch, apply_sample, head_and_tail
@@ -338,3 +339,29 @@ def test_only_the_first_calls_are_not_optimized(monkeypatch: pytest.MonkeyPatch)
     finally:
         at_once._at_once.cache_clear()
     assert seen == [False, False, True, True] and torch._C._get_graph_executor_optimize()
+
+
+def test_compiling_is_quiet_while_another_thread_stops_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both silence warnings, whose filters belong to the process."""
+    stop, inside = threading.Event(), threading.Event()
+
+    def decode() -> None:
+        with quiet():
+            inside.set()
+            stop.wait(60)
+
+    def compile_it(function: Any) -> Any:
+        stop.set()
+        thread.join()
+        warnings.warn("TorchScript is deprecated", DeprecationWarning, stacklevel=2)
+        return function
+
+    def put() -> None: ...
+
+    thread = threading.Thread(target=decode)
+    before = list(warnings.filters)
+    thread.start()
+    inside.wait(60)
+    monkeypatch.setattr(torch.jit, "script", compile_it)
+    assert at_once._compiled(put) is put
+    assert warnings.filters == before
