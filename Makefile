@@ -26,7 +26,7 @@ demo: $(READY)  ## train through DALI and the reference, compare, resume, time (
 # Three processes for two cores, because tests often wait for files, signals and other processes. The tests of a file
 # stay together, because they share expensive fixtures. Imports are compiled once, even if PYTHONDONTWRITEBYTECODE is
 # set: the tests start hundreds of processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # A part of everything: numbers, plans, pixels of both engines, and the promises of every engine about its batches.
 QUICK := tests/unit $(patsubst %,tests/contract/test_%.py,bad_samples clips output resume)
@@ -35,7 +35,7 @@ test: $(READY)  ## lint, types and all tests but the thorough ones; tests that n
 	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-m "not thorough"'
 
 quick: $(READY)  ## lint, types and the most informative tests in less than two minutes; run make test before a commit
-	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-q -m "not slow" $(QUICK)'
+	@$(MAKE) --no-print-directory -j 2 lint pytest ONLY='-q -m "not slow and not thorough" $(QUICK)'
 
 pytest: $(READY)
 	$(PYTEST) $(ONLY)

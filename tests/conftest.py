@@ -64,8 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-SHARES = {"contract": (2, 3, 8), "gpu": (2, 3, 4), "parity": (1, 2, 3)}
+SHARES = {"contract": (2, 3, 8), "gpu": (3, 6, 9), "live": (1, 2, 3), "parity": (1, 2, 4), "unit": (1, 1, 2)}
 """By folder: of a test's 2 to 4, 5 to 9, and 10 or more variants ``make test`` runs one in so many."""
+FIRST = ("frameworks", "distributed", "contributing", "cli", "scripts", "fooled", "live", "contract", "gpu", "parity")
+"""Folders of tests that take long come first. A long file at the end would run alone."""
 WEEK = int(time.time()) // (7 * 86_400)
 """Every week ``make test`` runs other variants."""
 
@@ -92,6 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         mine = [item for item in items if crc32(item.nodeid.encode()) % count == number % count]
         config.hook.pytest_deselected(items=[*{*items} - {*mine}])
         items[:] = mine
+    items.sort(key=lambda item: FIRST.index(folder) if (folder := item.path.parent.name) in FIRST else len(FIRST))
 
 
 def _share(folder: str, variants: int) -> int:

@@ -83,6 +83,7 @@ def test_all_options_together_resume_exactly(train: Train, tmp_path: Path) -> No
     assert whole["average"]["n_averaged"] == 4 and whole["scaler"]["scale"] > 0
 
 
+@pytest.mark.thorough
 def test_two_ranks_evaluate_every_image_once_and_resume_exactly(
     warm: Interpreter, train: Train, data: Path, tmp_path: Path
 ) -> None:

@@ -51,7 +51,7 @@ def run(warm: Interpreter, recipe: str, photos: Path, out: Path, *arguments: obj
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.part(of=2)
+@pytest.mark.part(of=4)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_stopped_run_ends_where_a_whole_one_ends(
     recipe: str, warm: Interpreter, photos: Path, tmp_path: Path

@@ -287,7 +287,7 @@ FORK = """
 """
 
 
-@pytest.mark.part("engine", "then")
+@pytest.mark.part("engine", "then", of=3)
 @pytest.mark.parametrize("then", ["exit", "drop", "own"])
 @pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
 def test_a_forked_child_is_refused_and_ends_in_peace(

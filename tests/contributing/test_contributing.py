@@ -58,7 +58,7 @@ def test_few_edits_are_enough(what: str) -> None:
     assert all(name in named for name in TESTS[what] if "lines" not in name)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_was_added_passes_its_tests(checkout: Path, tmp_path: Path) -> None:
     pytest.importorskip("nvidia.dali")
     pytest.importorskip("torchvision")

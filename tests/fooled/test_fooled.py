@@ -15,16 +15,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 def parameters(workers: list[int], starts: list[str]) -> list[Any]:
-    """Return (name of a case, arguments of the loader). ``make test`` runs every tenth case in one way."""
-    found = []
-    for number, (name, case) in enumerate(cases().items()):
-        for way, arguments in enumerate(ways(case, workers, starts)):
-            told = "-".join(map(str, (name, *arguments.values())))
-            marks = [pytest.mark.thorough] if (number + 3 * way) % 20 else []
-            found.append(pytest.param(name, arguments, id=told, marks=marks))
-    return found
+    """Return (name of a case, arguments of the loader)."""
+    return [
+        pytest.param(name, arguments, id="-".join(map(str, (name, *arguments.values()))))
+        for name, case in cases().items()
+        for arguments in ways(case, workers, starts)
+    ]
 
 
+@pytest.mark.part(of=28)
 @pytest.mark.parametrize(("name", "arguments"), parameters([0, 2], ["fork"]))
 def test_it_gives_what_torchs_loader_gives(name: str, arguments: dict[str, Any]) -> None:
     found, _ = judged(cases()[name], arguments)

@@ -58,6 +58,7 @@ def test_without_data_it_makes_some_and_learns(run: Callable[..., list[str]], tm
     assert right is not None and float(right[1]) > 0.5  # of four classes
 
 
+@pytest.mark.part(of=2)
 def test_a_run_stopped_in_the_middle_of_an_epoch_ends_where_a_whole_one_ends(
     framework: str, run: Callable[..., list[str]], data: Path, tmp_path: Path
 ) -> None:

@@ -287,8 +287,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.part(of=3)
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 @pytest.mark.parametrize("how", WAYS)
 def test_two_ranks_that_lightning_starts_itself(two_ranks: Path, how: str) -> None:

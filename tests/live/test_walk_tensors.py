@@ -204,9 +204,8 @@ def compared(name: str, family: Any, function: Any, args: Any, kwargs: Any) -> t
     return equal, theirs[0][0] != "raises"
 
 
-@pytest.mark.parametrize(
-    "family", [an_image, a_view, *(pytest.param(f, marks=pytest.mark.thorough) for f in (a_base, a_batch, some_bytes))]
-)
+@pytest.mark.part(of=5)
+@pytest.mark.parametrize("family", [an_image, a_view, a_base, a_batch, some_bytes])
 def test_all_functions_that_can_be_overridden(family: Callable[[], list[Tensor]]) -> None:
     with switched(True):
         assert all(map(waits, family()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,19 +27,13 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
     return Judge(make_tree(tmp_path_factory.mktemp("scripts"), 1))
 
 
-def cases() -> Iterator[Any]:
-    """Every check of every script. ``make test`` has every tenth script."""
-    for number, script in enumerate(SCRIPTS.values()):
-        for check in CHECKS:
-            marks = [pytest.mark.thorough] if number % 10 else []
-            yield pytest.param(script, check, id=f"{script.name}-{check}", marks=marks)
-
-
-@pytest.mark.parametrize(("script", "check"), list(cases()))
-def test_script(judge: Judge, script: Script, check: str) -> None:
+@pytest.mark.part(of=14)
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_script(judge: Judge, script: Script) -> None:
     for package in script.needs:
         pytest.importorskip(package)
-    problems = judge.verdict(script).problems[check]
+    found = judge.verdict(script).problems
+    problems = [f"{check}: {problem}" for check in CHECKS for problem in found[check]]
     assert not problems, f"{script.name} ({script.style})\n" + "\n".join(problems)
 
 

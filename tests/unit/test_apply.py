@@ -416,16 +416,6 @@ def test_workers_run_one_torch_thread_each(many_torch_threads: None) -> None:
     engine.close()
 
 
-@pytest.mark.slow
-def test_workers_that_are_not_forked() -> None:
-    dataset = Photos(4)
-    engine = Torch().build(setup(dataset, num_workers=1, multiprocessing_context="spawn"))
-    for _ in range(2):
-        (batch,) = engine.run(plans(dataset))
-        assert torch.equal(batch.images, reference(dataset, batch.plan, dataset.transform))
-    engine.close()
-
-
 def test_facts() -> None:
     dataset = Photos(4)
     engine = Torch(staging="pageable").build(setup(dataset))

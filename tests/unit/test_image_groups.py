@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from interpreter import Interpreter
 from parity_cases import CASES
 
 from gpupipe import DataLoader, transforms as T
@@ -192,19 +191,3 @@ def test_no_plan_is_taken_ahead_of_a_sampler_that_may_watch_the_training() -> No
 
     with DataLoader(Arrays(COARSE, np.arange(N)), 4, sampler=Watching(), device="cpu", engine="dali") as loader:
         assert [len(taken) for _ in loader] == [4, 8, 12, 16, 20]
-
-
-def test_dali_is_not_imported_for_images_in_memory(warm: Interpreter) -> None:
-    script = """
-import sys
-imported = [name for name in sys.modules if name.startswith(("nvidia.dali", "gpupipe.engines"))]
-for name in imported:
-    del sys.modules[name]
-import numpy as np
-from gpupipe import DataLoader, datasets, transforms
-images = np.zeros((8, 8, 8, 3), np.uint8)
-loader = DataLoader(datasets.Arrays(images, range(8), transform=transforms.ToTensor()), 4, device="cpu", engine="dali")
-assert len(list(loader)) == 2 and "engine: dali" in repr(loader), repr(loader)
-print("nvidia.dali" in imported, [name for name in sys.modules if name.startswith("nvidia.dali")])
-"""
-    assert warm.run(code=script).stdout == "True []\n"

@@ -307,70 +307,52 @@ def loaded_after(statement: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "import gpupipe",
-        "import gpupipe.rng, gpupipe.planning.order, gpupipe.planning.epoch, gpupipe.types, gpupipe.transforms",
-        "import gpupipe.datasets",
-        "import gpupipe.codecs.video.decode, gpupipe.datasets.video.sampling, gpupipe.codecs.video.probe",
-        "import gpupipe.testing.photos",
-    ],
-)
-def test_the_numpy_core_loads_neither_torch_nor_dali(statement: str) -> None:
-    assert loaded_after(statement) == set()
-
-
-_LOADER = """
-from PIL import Image; Image.new("RGB", (40, 40)).save({root!r} + "/a.jpg")
-from gpupipe import DataLoader, datasets, transforms as T
-images = datasets.ImageList([{root!r} + "/a.jpg"], [0], transform=[T.RandomResizedCrop(32), T.ToTensor()])
-loader = DataLoader(images, device="cpu", engine="dali", num_workers=1)
-"""
+def test_the_numpy_core_loads_neither_torch_nor_dali() -> None:
+    core = (
+        "gpupipe, gpupipe.rng, gpupipe.planning.order, gpupipe.planning.epoch, gpupipe.types, gpupipe.transforms",
+        "gpupipe.datasets, gpupipe.datasets.video.sampling, gpupipe.codecs.video.decode, gpupipe.codecs.video.probe",
+        "gpupipe.testing.photos",
+    )
+    assert loaded_after(f"import {', '.join(core)}") == set()
 
 
 @pytest.mark.slow
-def test_translate_does_not_load_torchvision_or_dali() -> None:
-    assert loaded_after("import gpupipe.translate.datasets") <= {"torch"}
+def test_dali_is_loaded_with_the_first_batch_that_it_makes(tmp_path: Path) -> None:
+    """Neither by translating, nor by a loader, nor by batches of kept images and of images in memory. Long imports keep
+    the garbage collector from older objects."""
+    done = subprocess.run([sys.executable, "-c", _LOADERS, tmp_path], capture_output=True, text=True, check=False)
+    frozen = "gpupipe.loader.dataloader, nvidia.dali.ops"
+    assert done.stdout == f"loaded: torch\nfrozen: {frozen}; in the end: 0\n", done.stderr
 
 
-@pytest.mark.slow
-def test_a_loader_does_not_load_dali_before_its_first_batch(tmp_path: Path) -> None:
-    assert loaded_after(_LOADER.format(root=str(tmp_path))) == {"torch"}
-
-
-@pytest.mark.slow
-def test_a_loader_with_kept_images_never_loads_dali(tmp_path: Path) -> None:
-    cached = "num_workers=1, cache='ram', cache_bytes=1 << 20"
-    kept = _LOADER.format(root=str(tmp_path)).replace("num_workers=1", cached)
-    assert loaded_after(kept + "next(iter(loader))") == {"torch"}
-
-
-_WATCHED = """
-import gc, sys, torch
-found = []
+_LOADERS = """
+import gc, sys, torch, numpy as np
+frozen = set()
 
 def watch(phase, info):
     frame = sys._getframe(1)
     while frame is not None:
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ({module!r}, "<module>"):
-            found.append(gc.get_freeze_count() > 0)
+        module = frame.f_globals.get("__name__")
+        if module in ("gpupipe.loader.dataloader", "nvidia.dali.ops") and frame.f_code.co_name == "<module>":
+            assert gc.get_freeze_count() > 0
+            frozen.add(module)
         frame = frame.f_back
 
 gc.callbacks.append(watch)
+from PIL import Image; Image.new("RGB", (40, 40)).save(sys.argv[1] + "/a.jpg")
+import gpupipe.translate.datasets
+from gpupipe import DataLoader, datasets, transforms as T
+steps = [T.RandomResizedCrop(32), T.ToTensor()]
+images = datasets.ImageList([sys.argv[1] + "/a.jpg"], [0], transform=steps)
+arrays = datasets.Arrays(np.zeros((8, 8, 8, 3), np.uint8), range(8), transform=steps)
+given = {"device": "cpu", "engine": "dali", "num_workers": 1}
+for loader in (DataLoader(images, cache="ram", cache_bytes=1 << 20, **given), DataLoader(arrays, 4, **given)):
+    assert len(list(loader)) == len(loader) and "engine: dali" in repr(loader)
+loader = DataLoader(images, **given)
+print("loaded:", *(m for m in ("torch", "torchvision", "nvidia.dali", "av") if m in sys.modules))
+next(iter(loader))
+print(f"frozen: {', '.join(sorted(frozen))}; in the end: {gc.get_freeze_count()}")
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["gpupipe.loader.dataloader", "nvidia.dali.ops"])
-def test_long_imports_keep_the_garbage_collector_from_older_objects(module: str, tmp_path: Path) -> None:
-    code = (
-        _WATCHED.format(module=module)
-        + _LOADER.format(root=str(tmp_path))
-        + "next(iter(loader)); print({*found}, gc.get_freeze_count())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "{True} 0", done.stderr
 
 
 def test_layers_are_folders_or_files() -> None:
