@@ -51,6 +51,7 @@ def test_state_counts_what_was_delivered_and_not_what_was_read_ahead(case: Case)
     assert loader.state_dict()["epoch"] == 0
 
 
+@pytest.mark.slow
 def test_state_at_the_end_of_an_epoch(case: Case) -> None:
     loader = case.loader()
     iterator = iter(loader)
@@ -133,7 +134,7 @@ def real(steps: list[Any]) -> list[list[int]]:
     return [[i for part, valid in parts for i in seen(part)[:valid]] for parts in steps]
 
 
-@pytest.mark.part("engine", "kind", "before", of=3)
+@pytest.mark.part("engine", "kind", "before", of=6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [((2, 4), (1, 8)), ((1, 8), (2, 4)), ((2, 3), (3, 2))])
 def test_resume_on_other_ranks_with_the_same_global_batch(

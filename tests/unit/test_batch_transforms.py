@@ -60,6 +60,7 @@ def _drawn(transform: Any, size: tuple[int, int], n: int = 4000) -> Any:
     return transform.resolve(uniforms(7, 0, "mix", np.arange(n), transform.draws), images)[0][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(32, 32), (17, 40)])
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 def test_windows_of_cutmix_are_those_of_torchvision(
@@ -92,6 +93,7 @@ def test_one_draw_for_the_batch_and_another_for_the_next() -> None:
     assert ks_uniform_p(factors) > P
 
 
+@pytest.mark.slow
 def test_a_choice_is_of_the_whole_batch() -> None:
     choice = T.RandomChoice([T.MixUp(num_classes=3), T.CutMix(num_classes=3)], p=[0.25, 0.75])
     pipeline = T.Compose([T.Resize((32, 32)), T.ToTensor(), choice])

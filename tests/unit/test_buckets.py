@@ -74,6 +74,7 @@ def test_images_go_to_the_nearest_aspect_ratio_of_the_largest_level_below_them()
 # ---- batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remainder", ["neighbor", "short"])
 @pytest.mark.parametrize("world", [1, 4])
 def test_every_sample_comes_once_and_ranks_have_equal_shapes(remainder: Any, world: int) -> None:

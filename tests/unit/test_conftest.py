@@ -58,6 +58,7 @@ def test_a_required_gpu_makes_them_fail(warm: Interpreter, tmp_path: Path) -> No
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
 
 
+@pytest.mark.thorough
 def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path) -> None:
     for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
         shutil.copy(TESTS / name, tmp_path / name)
@@ -70,6 +71,7 @@ def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path)
         assert done.returncode == (2 if seconds == "0" else 0)
 
 
+@pytest.mark.thorough
 def test_every_test_is_in_one_shard(warm: Interpreter, tmp_path: Path) -> None:
     for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
         shutil.copy(TESTS / name, tmp_path / name)
@@ -83,6 +85,7 @@ def test_every_test_is_in_one_shard(warm: Interpreter, tmp_path: Path) -> None:
     assert sorted(ran) == sorted(f"test_{n}" for n in range(12))
 
 
+@pytest.mark.thorough
 def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_path: Path) -> None:
     """Skipped ones with their reason, those that had no time by name; and what the file has of others stays."""
     file = tmp_path / "gpu_tests.json"

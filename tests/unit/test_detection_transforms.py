@@ -65,6 +65,7 @@ class Fed:
         return scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "format"), [(np.float32, "XYXY"), (np.int64, "CXCYWH")])
 @pytest.mark.parametrize("options", [{}, {"min_scale": 0.1, "sampler_options": [0.1, 0.4, 1.5], "trials": 3}])
 def test_iou_crops_are_torchvisions(monkeypatch: Any, dtype: Any, format: Any, options: Any) -> None:

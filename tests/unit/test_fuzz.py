@@ -131,6 +131,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @QUICK
 @given(data=st.data())
 def test_hostile_headers(tmp_path: Path, tree: Path, valid: bytes, data: st.DataObject) -> None:
@@ -359,6 +360,7 @@ def test_a_truth_value_is_no_number(loader: DataLoader, name: str) -> None:
         State.from_dict({**loader.state_dict(), name: True})
 
 
+@pytest.mark.slow
 @QUICK
 @given(data=st.data())
 def test_spoiled_states(loader: DataLoader, data: st.DataObject) -> None:

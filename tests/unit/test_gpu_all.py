@@ -264,6 +264,7 @@ class TestReport:
             program(tmp_path / "nvidia-smi", f"echo '        {said}'")
         assert _gpu_report.jpeg_engines() is engines
 
+    @pytest.mark.thorough
     @pytest.mark.slow
     def test_the_facts_of_this_machine(self, scripts: Any) -> None:
         import _gpu_report

@@ -438,6 +438,7 @@ def many(root: Path, count: int) -> Path:
     return root
 
 
+@pytest.mark.slow
 class TestPool:
     COUNT = 2500
 

@@ -88,6 +88,7 @@ def answers(ds: ImageFolder, want: dict[str, Any]) -> int:
 
 
 class TestFlips:
+    @pytest.mark.slow
     def test_every_flipped_byte_is_found_when_it_is_opened(
         self, tree: Path, size: str, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -150,6 +150,7 @@ def test_a_builder_that_is_killed_is_replaced(tree: Path, place: str, tmp_path: 
     assert {p.suffix for p in cache.glob("index/*")} <= {".TAG", ".gpupipe-index"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beats", [False, True])
 def test_a_builder_on_another_machine(
     beats: bool, tree: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -166,6 +166,7 @@ def test_what_only_moves_pixels_is_exact(name: str) -> None:
     assert want.shape[0] == 2 * N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_what_only_moves_pixels_is_exact_before_and_after_normalize(name: str) -> None:
     padded = any("Pad" in type(t).__name__ or getattr(t, "padding", None) for t in EXACT[name])

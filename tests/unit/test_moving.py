@@ -45,6 +45,7 @@ def test_random_pipelines_are_equal_to_torchvision(pipelines: Any) -> None:
     assert compared > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["XYXY", "XYWH", "CXCYWH"])
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])
 def test_integers_truncate_as_in_torchvision(pipelines: Any, format: str, dtype: Any) -> None:

@@ -103,6 +103,7 @@ def loader(dataset: Any, **arguments: Any) -> DataLoader:
     return DataLoader(dataset, **given)
 
 
+@pytest.mark.slow
 class TestDefaults:
     @pytest.mark.parametrize("write", WRITERS)
     def test_every_image_and_label(self, write: Callable[..., None], images: list[bytes], tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ class TestDefaults:
         assert PAGES.unpacked == len(pages)
 
 
+@pytest.mark.slow
 class TestOrders:
     @pytest.mark.part(of=2)
     @pytest.mark.parametrize("shuffle", [False, True])

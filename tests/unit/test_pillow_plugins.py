@@ -97,6 +97,7 @@ def bad(root: Path, **options: Any) -> int:
     return len(found.bad(np.arange(len(found))))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("probed")
 @pytest.mark.parametrize("accepts", [accept, None, lambda prefix: "not of this format"[: 99 * (prefix[:4] != b"MINE")]])
 def test_a_plugin_reads_what_worker_processes_cannot(tree: Path, register: Register, accepts: Any) -> None:
@@ -161,6 +162,7 @@ def test_a_newer_pillow_judges_again_what_was_bad(tree: Path, monkeypatch: pytes
     assert all(place.path.endswith(b".tiff") for place in looked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_worker_processes_have_the_plugins_of_the_script(tree: Path, register: Register, method: str) -> None:
     register("MINE", Mine, accept)
@@ -175,6 +177,7 @@ def test_plugins_that_cannot_be_sent_are_none(register: Register) -> None:
     assert openers.pickled() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", [False, True], ids=["a module", "here only"])
 def test_packing_has_the_plugins_of_the_script(tree: Path, register: Register, tmp_path: Path, local: bool) -> None:
     register("MINE", type("Local", (Mine,), {}) if local else Mine, accept)

@@ -69,6 +69,7 @@ def test_the_training_process_says_it() -> None:
         assert len(seen) == 1 and found == [[0, 2], [4, 6]]
 
 
+@pytest.mark.slow
 def test_calling_it_and_copying_the_loader_say_nothing() -> None:
     with gpupipe.DataLoader(Own(), batch_size=2) as loader, warned() as told:
         assert loader.collate_fn([loader.dataset[3]])[1].tolist() == [3]

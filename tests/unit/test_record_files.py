@@ -218,6 +218,7 @@ class TestZip:
         with pytest.raises(DatasetError, match=r"one part of several; join them: zip -s 0 parts.zip --out whole.zip"):
             Zip(tmp_path / "a.zip")
 
+    @pytest.mark.slow
     @pytest.mark.part(of=2)
     @pytest.mark.parametrize("many", [False, True])
     def test_zip64(self, many: bool, images: list[bytes], tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_sample_that_comes_twice_draws_twice() -> None:
     assert len({image.numpy().tobytes() for image in images}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.part("options", "step", of=3)
 @pytest.mark.parametrize("options", [{"epoch_length": 5}, {"infinite": True}, {"exclude": [2, 7]}])
 @pytest.mark.parametrize("step", [0, 1, 4, 5, 7])

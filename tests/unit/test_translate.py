@@ -610,6 +610,7 @@ def test_weighted_random_sampler() -> None:
         translate_sampler(data.WeightedRandomSampler(weights, 4, replacement=False), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize(("n", "world", "batch"), [(20, 2, 5), (23, 4, 3), (7, 8, 1), (16, 4, 4), (103, 3, 8)])

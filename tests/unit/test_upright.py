@@ -70,6 +70,7 @@ def test_a_window_of_the_stored_image_is_the_window_of_the_upright_one(turn: int
         assert np.array_equal(np.asarray(upright(part)), turned[top : top + h, left : left + w])
 
 
+@pytest.mark.slow
 @pytest.mark.part(of=2)
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 @pytest.mark.parametrize("kind", ["files", "path", "bytes"])

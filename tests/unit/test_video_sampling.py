@@ -102,6 +102,7 @@ class TestFps:
         assert one(3, 0.5, frames=6, fps=25, padding="repeat") == [0, 1, 2, 2, 2, 2]
         assert one(0, 0.5, frames=3, fps=25) == [0, 0, 0]
 
+    @pytest.mark.slow
     @settings(max_examples=200, deadline=None)
     @given(st.data())
     def test_against_a_loop(self, data: st.DataObject) -> None:
@@ -129,6 +130,7 @@ class TestSegments:
                 seen[k].add(frame)
         assert [len(s) for s in seen] == [3, 3, 4]
 
+    @pytest.mark.slow
     def test_segments_are_independent(self) -> None:
         u = np.random.default_rng(0).random(20_000)
         found = choose(u, np.zeros(len(u), np.int64), even(*[300] * len(u)), Clips(3, sampling="segments")) % 100
@@ -149,6 +151,7 @@ class TestSegments:
 
 
 class TestAll:
+    @pytest.mark.slow
     @settings(max_examples=200, deadline=None)
     @given(st.data())
     def test_frames_exist_and_a_row_depends_on_itself_alone(self, data: st.DataObject) -> None:

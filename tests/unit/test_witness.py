@@ -28,6 +28,7 @@ def file() -> Record:
     return read(witness.FILE)
 
 
+@pytest.mark.slow
 @pytest.mark.part(of=2)
 @pytest.mark.parametrize("only", SUBSET)
 def test_plans_are_those_of_the_file(only: str, file: Record, tmp_path: Path) -> None:
