@@ -19,9 +19,7 @@ from _common import import_torchvision
 from _recipes import MEAN, STD, ours
 from torch import Tensor
 
-from gpupipe.bench.pillow_steps import drawn_window
 from gpupipe.bench.torchs_loader import Files
-from gpupipe.transforms import RandomResizedCrop
 
 __all__ = ["MODULES", "image_peer", "missing_module"]
 
@@ -96,13 +94,14 @@ def _spdl(files: list[str], labels: list[int], batch_size: int, workers: int, si
     import spdl.io
     from spdl.pipeline import PipelineBuilder
 
-    crop = RandomResizedCrop(size)
+    crop = import_torchvision().transforms.RandomResizedCrop(size)
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
 
     def decode(index: int) -> tuple[Any, int]:
         packets = spdl.io.demux_image(files[index])
         found = packets.codec
-        left, top, width, height = drawn_window(crop, found.width, found.height)
+        image = torch.empty(1, found.height, found.width, device="meta")
+        top, left, height, width = crop.get_params(image, crop.scale, crop.ratio)
         flip = ",hflip" if random.random() < 0.5 else ""
         filters = f"crop={width}:{height}:{left}:{top},scale={size}:{size}{flip},format=rgb24"
         return spdl.io.decode_packets(packets, filter_desc=filters), labels[index]

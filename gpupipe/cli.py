@@ -276,8 +276,8 @@ def bench(
     engines: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated: dali, torch, null, and torch's DataLoader with torchvision or with pillow alone; by "
-            "default the engines, and for images torch's DataLoader."
+            help="Comma-separated: dali, torch, null, and torchvision, which is torch's DataLoader with its "
+            "transforms; by default the engines, and for images torch's DataLoader."
         ),
     ] = None,
     limits: Annotated[

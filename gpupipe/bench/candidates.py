@@ -14,10 +14,10 @@ from ..errors import ConfigError, GpupipeError
 from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose
 from .limits import LIMITS, limit
-from .torchs_loader import PILLOW, TITLES, TORCHVISION, Work, torchs_loader
+from .torchs_loader import TITLES, TORCHVISION, Work, torchs_loader
 
 ENGINES = ("dali", "torch", "null")
-_USUAL = (TORCHVISION, PILLOW, "torch")
+_USUAL = (TORCHVISION, "torch")
 """What to compare with, best first."""
 _EPOCH = 200_000
 """Minimum number of samples per epoch. Files are repeated to reach it, because short epochs measure their own start."""
@@ -74,7 +74,7 @@ def build(
     for name in dict.fromkeys(names):
         try:
             if name in TITLES:
-                found.start[name] = torchs_loader(name, Work(many, pipeline, batch_size, num_workers, device))
+                found.start[name] = torchs_loader(Work(many, pipeline, batch_size, num_workers, device))
                 continue
             made: Any
             if name in LIMITS:

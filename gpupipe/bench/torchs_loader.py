@@ -1,4 +1,4 @@
-"""torch's DataLoader as scripts use it, with torchvision's transforms or with Pillow alone."""
+"""torch's DataLoader as scripts use it, with torchvision's transforms."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from ..transforms.compose import Compose
 from ..transforms.containers import _Container
 from ..transforms.transform import Transform
 from .measure import Batches
-from .pillow_steps import PillowSteps
 
-TORCHVISION, PILLOW = "torchvision", "pillow"
-TITLES = {TORCHVISION: "torch DataLoader + torchvision", PILLOW: "torch DataLoader + Pillow"}
+TORCHVISION = "torchvision"
+TITLES = {TORCHVISION: "torch DataLoader + torchvision"}
 
 
 @dataclass(frozen=True)
@@ -72,29 +71,22 @@ class OnDevice:
 
 
 def usual() -> str:
-    """Return the transforms that most scripts use among those that can be imported."""
+    """Return the name of the loader that most scripts use, or of the reference engine without torchvision."""
     try:
         _torchvision_transforms()
     except MissingDependency:
-        return PILLOW
+        return "torch"
     return TORCHVISION
 
 
-def torchs_loader(name: str, work: Work) -> Batches:
+def torchs_loader(work: Work) -> Batches:
     """Return a function that starts an epoch of torch's loader.
-
-    Args:
-        name: :data:`TORCHVISION` or :data:`PILLOW`.
 
     Raises:
         GpupipeError: torchvision cannot be imported, or cannot do this work.
     """
-    transform: Callable[[Any], Any]
-    if name == PILLOW:
-        transform = PillowSteps(work.pipeline)
-    else:
-        transforms = _torchvision_transforms()
-        transform = transforms.Compose([translated(t, transforms) for t in work.pipeline])
+    transforms = _torchvision_transforms()
+    transform = transforms.Compose([translated(t, transforms) for t in work.pipeline])
     loader = torch.utils.data.DataLoader(
         Files(*work.files(), transform),
         batch_size=work.batch_size,

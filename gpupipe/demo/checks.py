@@ -110,7 +110,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def speed(dataset: Dataset, engine: Engine, batch_size: int, device: str) -> Result:
     """Measure loading alone, with the usual crops of 224 x 224 pixels, beside torch's DataLoader with torchvision, or
-    with Pillow if that is not installed."""
+    beside the reference engine if that is not installed."""
     common: dict[str, Any] = {"batch_size": batch_size, "num_workers": cores(), "device": device}
     # Epochs of a few batches would measure how loaders begin.
     longer = Subset(dataset, np.resize(np.arange(len(dataset)), max(len(dataset), _SAMPLES)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from ..bench.measure import Result
+from ..bench.torchs_loader import usual
 from ..datasets import Dataset, ImageFolder, Subset
 from ..engines.dali import installed
 from ..errors import ConfigError, DatasetError
@@ -81,10 +82,13 @@ def run(
 
     Raises:
         DatasetError: there are too few images.
-        ConfigError: an argument is invalid.
+        ConfigError: an argument is invalid, or neither DALI nor torchvision is installed.
     """
     if epochs < 1:
         raise ConfigError(f"epochs must be at least 1, not {epochs}")
+    both: tuple[Engine, ...] = ("dali", "torch") if installed() else ("torch",)
+    if both == (usual(),):
+        raise ConfigError("the demo measures two loaders side by side; install DALI or torchvision")
     began = time.perf_counter()
     steps, evaluation = pipelines()
     training: Dataset
@@ -102,7 +106,6 @@ def run(
     if len(training) < 2:
         raise DatasetError(f"{source}: {len(training)} training images; the demo needs more")
     batch_size = min(batch_size, len(training))
-    both: tuple[Engine, ...] = ("dali", "torch") if installed() else ("torch",)
     plan = Training(training, held_out, len(whole.classes), epochs, batch_size, device, seed)
     curves = [train(plan, engine, progress) for engine in both]
     comparison = None
