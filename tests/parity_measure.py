@@ -27,8 +27,8 @@ from gpupipe.transforms.ops import by_view
 from gpupipe.transforms.ops.promise import CPU, CUDA, GRAPH
 
 __all__ = [
-    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "jpegs", "markdown", "measure",
-    "rows", "rows_of",
+    "CASES", "DECODERS", "INPUTS", "RECIPES", "apart", "arrays", "batches", "folder", "hostile", "jpegs", "markdown",
+    "measure", "rows", "rows_of",
 ]  # fmt: skip
 
 Kind = Literal["photographs", "noise", "blocks"]
@@ -66,6 +66,24 @@ def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:
         blocks = (rng.integers(0, 2, (count, 21, 27, 1), np.uint8) * np.uint8(255)).repeat(8, axis=1).repeat(8, axis=2)
         pixels = np.ascontiguousarray(np.broadcast_to(blocks[:, : shape[1], : shape[2]], shape))
     return Arrays(pixels, np.arange(count), transform=make())
+
+
+def hostile() -> dict[str, list[npt.NDArray[np.uint8]]]:
+    """Return pictures u8[H, W, 3] by kind that differ most after an op: hard edges, and few rows or columns."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:163, :211]
+    points = (y % 7 == 0) & (x % 5 == 0)
+    dithered = np.asarray(Image.fromarray(photograph(163, 211, 0)).convert("1"))
+    bits = {
+        "dither": [dithered],
+        "checkerboard": [(x // n + y // n) % 2 for n in (1, 2, 3, 5)],
+        "stripes": [axis // n % 2 for n in (1, 2, 3) for axis in (x, y)],
+        "points": [points, ~points],
+        "narrow": [rng.integers(0, 2, size) for size in ((400, 3), (3, 400), (163, 2), (1, 200), (200, 1), (5, 5))],
+    }
+    found = {name: [np.repeat(255 * p.astype(np.uint8)[:, :, None], 3, 2) for p in made] for name, made in bits.items()}
+    colors = rng.integers(0, 256, (163, 211, 3), np.uint8)
+    return {**found, "noise": [colors, np.where(colors > 127, np.uint8(255), np.uint8(0))]}
 
 
 def jpegs(folder: Path, count: int = 24, chroma: Chroma | None = None) -> Path:

@@ -39,7 +39,7 @@ from ..transforms.ops import (
 )
 from ..transforms.ops.op import Array, HasMask
 from .dtype import constant, repeated
-from .geometry import resizes_by_torch
+from .geometry import for_one_pixel, passes, resizes_by_torch
 from .hue import tables, turns
 from .levels import blur, brightness, bytes_of, contrast, hue, levels_of, luma, saturation, sharpness, solarize
 from .picture import unwritten
@@ -125,6 +125,8 @@ def _moved(x: Tensor, kind: int, numbers: list[float], planar: bool) -> Tensor:
     if kind == 0:
         # Copy, because torch does not detect the memory layout of a window, and then resizes half as fast.
         return x[:, :, a : a + c, b : b + d].contiguous(memory_format=torch.channels_last)
+    if kind == 1 or kind == 2:
+        x = for_one_pixel(x, a, b)
     if kind == 1:
         return torch.ops.aten._upsample_bilinear2d_aa(x, [a, b], False, None, None)  # type: ignore[no-any-return]
     if kind == 2:
@@ -248,9 +250,12 @@ class Steps:
                     return None
                 needed = (h, w) != (height, width)
                 height, width = int(h), int(w)
-            elif kind in (_BILINEAR, _BICUBIC):
+            elif kind in _RESIZES.values():
                 needed = numbers[:2] != [height, width]
-                height, width = int(numbers[0]), int(numbers[1])
+                to = int(numbers[0]), int(numbers[1])
+                for size in passes((height, width), to)[:-1] if numbers[2] else ():
+                    steps += (kind, *size, 0.0, 0.0)
+                height, width = to
             elif kind == _BLUR and (width <= numbers[0] // 2 or height <= numbers[1] // 2):
                 return None  # the form raises torch's error
             else:
@@ -331,9 +336,11 @@ def _can_be_step(op: Op) -> bool:
     return type(op) in _KINDS and getattr(op, "kind", "pil") == "pil"
 
 
+_RESIZES = {"bilinear": _BILINEAR, "bicubic": _BICUBIC}
 _KINDS: dict[type[Op], Callable[[Any], tuple[Any, ...]]] = {
     Crop: lambda op: (_CROP, op.top, op.left, op.height, op.width),
-    Resize: lambda op: (_BILINEAR if op.interpolation == "bilinear" else _BICUBIC, op.height, op.width),
+    # The last number: whether in Pillow's order.
+    Resize: lambda op: (_RESIZES[op.interpolation], op.height, op.width, op.kind == "pil"),
     Flip: lambda op: (_SIDEWAYS if op.axis == "horizontal" else _UPSIDE_DOWN,),
     Brightness: lambda op: (_BRIGHTNESS, op.factor),
     Contrast: lambda op: (_CONTRAST, op.factor),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import PIL
 import torch
 from numpy.lib.stride_tricks import as_strided
 from PIL import Image
@@ -185,9 +186,33 @@ def resize_by_torch(image: Picture, op: ops.Resize, i: int) -> Picture:
     height, width = int(op.height[i]), int(op.width[i])
     if size_of(image) == (height, width):
         return image
-    size, mode = (height, width), op.interpolation
-    made = torch.nn.functional.interpolate(nchw(image), size, mode=mode, align_corners=False, antialias=True)
-    return hwc(made[0])
+    x = nchw(image)
+    for size in passes(size_of(image), (height, width)):
+        x = for_one_pixel(x, size[0], size[1])
+        x = torch.nn.functional.interpolate(x, size, mode=op.interpolation, align_corners=False, antialias=True)
+    return hwc(x[0])
+
+
+def for_one_pixel(x: Tensor, height: int, width: int) -> Tensor:
+    """Return an image in the layout that torch needs to resize bytes to a single pixel: an assertion of its fails for
+    planes."""
+    if height == 1 and width == 1 and x.dtype == torch.uint8:
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
+
+
+_PILLOW = int(PIL.__version__.partition(".")[0])
+
+
+def passes(size: tuple[int, int], to: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the (height, width) to which torch must resize one after another to pass over the axes in Pillow's order.
+
+    torch resizes rows first. So did Pillow before version 13, which begins with the columns if the height loses more
+    than twice what the width loses. Between the passes both round and clip, so the order matters at hard edges.
+    """
+    lost = size[0] - to[0]
+    columns_first = _PILLOW >= 13 and lost > max(0, 2 * (size[1] - to[1])) and size[1] != to[1]
+    return [(to[0], size[1]), to] if columns_first else [to]
 
 
 def resizes_by_torch(op: ops.Resize) -> bool:
@@ -216,6 +241,7 @@ def interpolate(x: Tensor, height: int, width: int, mode: str, antialias: bool) 
     native = dtype == torch.float32 or (dtype == torch.uint8 and (nearest or (on_cpu and _resizes_bytes(mode))))
     if not native:
         x = x.to(torch.float32)
+    x = for_one_pixel(x, height, width)
     x = torch.nn.functional.interpolate(
         x, (height, width), mode=mode, align_corners=None if nearest else False, antialias=antialias and not nearest
     )

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from parity_cases import CASES
+from parity_measure import hostile
 from PIL import Image
 from support import SEED, N, images_of, pictures, plans_of, write_photos
 
@@ -25,6 +27,7 @@ from gpupipe.pipelines import imagenet
 from gpupipe.planning.epoch import resolve_plan
 from gpupipe.testing.photos import photograph
 
+HOSTILE = hostile()
 NORMALIZE = T.Normalize(imagenet.MEAN, imagenet.STD)
 TENSOR = [T.ToTensor(), NORMALIZE]
 
@@ -60,6 +63,8 @@ PIPELINES: dict[str, T.Compose] = {
     "lanczos": compose(T.Resize((40, 52), interpolation="lanczos"), T.PILToTensor()),
     "nearest": compose(T.Resize((40, 52), interpolation="nearest"), T.PILToTensor()),
     "without antialias": compose(T.ToImage(), T.Resize((40, 52), antialias=False), T.ToDtype("float32", scale=True)),
+    "one pixel after a step of the host": compose(T.ColorJitter(hue=0.1), T.Resize((1, 1)), *TENSOR),
+    "one pixel of a tensor": compose(T.ToImage(), T.ColorJitter(hue=0.1), T.Resize((1, 1)), T.ToDtype("float32", True)),
     "resize twice": compose(T.Resize(60), T.RandomCrop(40), T.Resize((24, 24)), *TENSOR),
 }
 
@@ -120,6 +125,14 @@ def test_generated_photographs(name: str, graph: str, photo_folder: Path) -> Non
 def test_arrays(name: str, graph: str) -> None:
     dataset = Arrays(pictures(12, 70, 90), transform=PIPELINES[name])
     judge(dataset, compare(dataset, graph=graph), graph)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("resize") or "tensor" in name])
+def test_every_single_hostile_picture_keeps_the_promises(name: str, kind: str, graph: str) -> None:
+    for picture in HOSTILE[kind]:
+        dataset = Arrays(picture[None], transform=CASES[name]())
+        judge(dataset, compare(dataset, batch_size=1, graph=graph), graph)
 
 
 @pytest.mark.parametrize(

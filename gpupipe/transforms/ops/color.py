@@ -36,7 +36,7 @@ class Gray(HasMask):
         Promise(
             "gray tensor",
             "grayscale of tensors",
-            {CPU: Tolerance(Bound(1, 0.6), reason="torchvision truncates, DALI rounds")},
+            {CPU: Tolerance(Bound(1, 1), reason="torchvision truncates, DALI rounds")},
         ),
     )
 
@@ -77,7 +77,7 @@ class Contrast(Adjust):
 
     PROMISES = (
         Promise("contrast pil", "contrast of PIL images", {CPU: adjusted(Bound(1, 0.01), gain=3)}),
-        Promise("contrast tensor", "contrast of tensors", {CPU: adjusted(Bound(1, 0.3), gain=3, why=_GRAYS)}),
+        Promise("contrast tensor", "contrast of tensors", {CPU: adjusted(Bound(1, 1), gain=3, why=_GRAYS)}),
     )
 
     def promise(self, dtype: Dtype) -> str:

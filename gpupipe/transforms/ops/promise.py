@@ -1,7 +1,8 @@
 """Bounds on the difference between two engines in one op, in gray levels of 0 to 255.
 
-The numbers are attached to the op. ``max`` holds for every image, including noise and black and white blocks, on which
-it was measured. ``mean`` and ``over_1`` hold for photographs. A device has a promise only after a measurement there.
+The numbers are attached to the op. They hold for every single image: they were measured on dithered pictures,
+checkerboards, stripes, points, noise, and images of few rows or columns. Photographs differ by much less. A device has
+a promise only after a measurement there.
 :mod:`gpupipe.parity.tolerances` combines the promises of a pipeline.
 """
 

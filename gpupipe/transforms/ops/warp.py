@@ -83,7 +83,7 @@ class Warp(Masked):
 class Perspective(Masked):
     """Apply a perspective map. ``coefficients`` f64[B, 8] are those of Pillow's ``Image.transform(PERSPECTIVE)``."""
 
-    PROMISES = _promises("perspective", "perspective", Bound(255, 0.05, 0.0015), Bound(255, 0.02, 0.0005))
+    PROMISES = _promises("perspective", "perspective", Bound(255, 0.1, 0.0015), Bound(255, 0.04, 0.0005))
     geometric = True
 
     coefficients: F64
