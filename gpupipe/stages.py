@@ -149,10 +149,18 @@ def _range(name: str) -> Any:
     return shown
 
 
+def threads() -> set[int]:
+    """Return the numbers that Linux gave to the threads of this process that were in a stage."""
+    living = (account.thread() for account in tuple(_accounts))
+    return {thread.native_id for thread in living if thread is not None and thread.native_id is not None}
+
+
 def _in_forked_child() -> None:
+    """Begin at zero: a worker process sends what it spent itself."""
     global _adding
     _adding = threading.Lock()
     _accounts[:] = [_here.account]
+    _here.account.seconds[:] = _ended[:] = [0.0] * len(_ended)
 
 
 os.register_at_fork(after_in_child=_in_forked_child)

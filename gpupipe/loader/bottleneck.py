@@ -124,9 +124,13 @@ class _Sample:
     def add_to(self, into: Measured, before: _Sample) -> None:
         """Add the difference to an earlier sample."""
         consumer = threading.get_native_id()
+        # A thread of the script that computes waits for a processor, too, but no batch waits for it.
+        others = {thread.native_id for thread in threading.enumerate()} - stages.threads() - {consumer}
         for thread, (ran, queued) in self._threads.items():
             ran_before, queued_before = before._threads.get(thread, (0.0, 0.0))
             into.ran += max(ran - ran_before, 0.0)  # the number of a thread may be used again
+            if thread in others:
+                continue
             waited = max(queued - queued_before, 0.0)
             into.stages[PROCESSOR] += waited
             if thread == consumer:
@@ -246,7 +250,7 @@ def _shares(found: Measured, of: Work) -> dict[StageName, float]:
     names = ("decoding", "transforms", "storage", "user code")
     lost = [max(s[name] - c[name], 0.0) for name in names] + [idle]
     # Samples cover a part of the time, and this is scaled to all of it.
-    queued = min(found.queued / sampled * (wait + found.work), sum(lost))
+    queued = min((found.queued + found.delayed) / sampled * (wait + found.work), sum(lost))
     # Share of the waiting that a lack of processors does not explain.
     kept = 1 - queued / max(sum(lost), 1e-9)
     reading, late, stored, user, idle = (seconds * kept for seconds in lost)

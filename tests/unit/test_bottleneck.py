@@ -67,6 +67,14 @@ def measured(
         (measured(transforms=(18.0, 3.0), queued=15.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "other programs"),
         (measured(storage=(18.0, 3.0), queued=15.0, cores=(3.0, 20.0)), 0.0, WORK, "processor", "other programs"),
         (measured(own=3.0, delayed=9.0, cores=(4.0, 20.0)), 0.0, replace(WORK, workers=0, plain=True), "processor", ""),
+        # The consumer itself decodes.
+        (
+            measured(decoding=(9.0, 3.0), transforms=(0.5, 0.2), delayed=6.0, cores=(3.0, 20.0)),
+            0.0,
+            replace(WORK, workers=0, dali=False),
+            "processor",
+            "other programs",
+        ),
         (measured(own=0.5, queued=16.0, cores=(4.0, 20.0)), 0.0, replace(WORK, plain=True), "processor", "reserve"),
         # More threads than cores wait for each other.
         (measured(decoding=(70.0, 19.0), queued=51.0), 0.0, replace(WORK, workers=8), "decoding", "JPEG"),
@@ -161,6 +169,33 @@ def test_linux_tells_who_waits_for_a_processor() -> None:
         assert process.pid in system.processor_times([process.pid])
         assert system.bytes_from_disk([process.pid]) >= system.bytes_from_disk() >= 0
     assert system.processors_busy() > 0
+
+
+def test_threads_of_the_script_delay_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that computes beside the loader waits for a processor itself."""
+    go = threading.Event()
+    script = Thread(target=go.wait)
+    script.start()
+    assert script.native_id is not None
+    times = {threading.get_native_id(): 1.0, script.native_id: 5.0, 1 << 30: 0.25}
+    monkeypatch.setattr(rules, "processor_times", lambda pids: dict.fromkeys(times, (0.0, 0.0)))
+    before, into = rules._Sample(), Measured()
+    monkeypatch.setattr(rules, "processor_times", lambda pids: {t: (0.0, queued) for t, queued in times.items()})
+    rules._Sample().add_to(into, before)
+    go.set()
+    script.join()
+    assert (into.delayed, into.queued, into.stages["processor"]) == (1.0, 0.25, 1.25)
+
+
+def test_a_forked_worker_counts_its_own_time_alone() -> None:
+    with DECODING:
+        time.sleep(0.01)
+    read, write = os.pipe()
+    if not (pid := os.fork()):
+        os.write(write, b"%d" % (max(spent()) > 0))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert spent().wall[DECODING.number] > 0 and os.read(read, 1) == b"0"
 
 
 def test_stages_exclude_those_within_and_count_threads_and_processes() -> None:
