@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 
-SHARES = {"contract": (2, 3, 8), "gpu": (3, 6, 9), "live": (1, 2, 3), "parity": (1, 2, 4), "unit": (1, 1, 2)}
+SHARES = {"contract": (3, 4, 10), "gpu": (3, 6, 9), "live": (2, 3, 4), "parity": (1, 2, 4), "unit": (1, 1, 2)}
 """By folder: of a test's 2 to 4, 5 to 9, and 10 or more variants ``make test`` runs one in so many."""
 FIRST = ("frameworks", "distributed", "contributing", "cli", "scripts", "fooled", "live", "contract", "gpu", "parity")
 """Folders of tests that take long come first. A long file at the end would run alone."""

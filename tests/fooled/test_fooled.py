@@ -23,7 +23,7 @@ def parameters(workers: list[int], starts: list[str]) -> list[Any]:
     ]
 
 
-@pytest.mark.part(of=28)
+@pytest.mark.part(of=40)
 @pytest.mark.parametrize(("name", "arguments"), parameters([0, 2], ["fork"]))
 def test_it_gives_what_torchs_loader_gives(name: str, arguments: dict[str, Any]) -> None:
     found, _ = judged(cases()[name], arguments)

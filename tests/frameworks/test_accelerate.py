@@ -189,6 +189,7 @@ def test_skipping_batches_after_a_restart_gives_the_rest_or_says_so(kind: str, w
     assert ["restart" in text for text in told].count(True) == (kind == "planned")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 def test_two_ranks(frameworks: Interpreter, tmp_path: Path) -> None:
     ranks = launch(frameworks, Path(__file__).with_name("accelerate_ranks.py"), 2, tmp_path)

@@ -123,6 +123,7 @@ def test_orientation(mixed_images: Path, exif: bool, where: str) -> None:
     assert apart(batches(dataset, "dali", where), references(dataset), dataset).mean < 3
 
 
+@pytest.mark.thorough
 def test_the_same_plans_give_the_same_bits_again(large: Path, measured: Callable[..., None], where: str) -> None:
     dataset = ImageFolder(large, imagenet.train(112))
     one, two = (batches(dataset, "dali", where) for _ in range(2))
@@ -193,7 +194,7 @@ def test_a_script_that_allows_tf32_gets_the_same_pixels(name: str, where: str) -
 # ---- last, because there are hundreds of them, and benchmarks/gpu_parity.py measures the same
 
 
-@pytest.mark.part("kind", "name", of=8)
+@pytest.mark.part("kind", "name", of=24)
 @pytest.mark.parametrize("kind", parity.INPUTS)
 @pytest.mark.parametrize("name", [*parity.CASES, *parity.RECIPES])
 def test_every_transform_and_recipe_on_pixels(

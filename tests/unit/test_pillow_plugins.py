@@ -177,6 +177,7 @@ def test_plugins_that_cannot_be_sent_are_none(register: Register) -> None:
     assert openers.pickled() is None
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("local", [False, True], ids=["a module", "here only"])
 def test_packing_has_the_plugins_of_the_script(tree: Path, register: Register, tmp_path: Path, local: bool) -> None:

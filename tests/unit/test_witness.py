@@ -29,7 +29,7 @@ def file() -> Record:
 
 
 @pytest.mark.slow
-@pytest.mark.part(of=2)
+@pytest.mark.part(of=4)
 @pytest.mark.parametrize("only", SUBSET)
 def test_plans_are_those_of_the_file(only: str, file: Record, tmp_path: Path) -> None:
     now = witness.look(tmp_path, only, {"null"})
