@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,8 +104,8 @@ def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
     good = summary.count - len(summary.bad)
     frames, rates = dataset.frame_counts, dataset.frame_rates
     known = frames > 0
-    spread = f"{frames[known].min():,} to {frames[known].max():,} frames" if known.any() else "unknown"
-    speed = f"{rates[known].min():.4g} to {rates[known].max():.4g} per second" if known.any() else "unknown"
+    spread = f"{_range(frames[known], ',')} frames" if known.any() else "unknown"
+    speed = f"{_range(rates[known], '.4g')} per second" if known.any() else "unknown"
     rows = [
         ("videos", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
         ("classes", f"{len(dataset.classes):,}" if dataset.classes else "none"),
@@ -145,7 +146,13 @@ def _spread(column: npt.NDArray[np.int32]) -> str:
     known = column[column > 0]
     if not len(known):
         return "unknown"
-    return f"{known.min():,} to {known.max():,} pixels, median {int(np.median(known)):,}"
+    median = f", median {int(np.median(known)):,}" if known.min() < known.max() else ""
+    return f"{_range(known, ',')} pixels{median}"
+
+
+def _range(values: npt.NDArray[Any], form: str) -> str:
+    least, most = values.min(), values.max()
+    return f"{least:{form}}" if least == most else f"{least:{form}} to {most:{form}}"
 
 
 def _orientation(count: int, exif: bool) -> str:

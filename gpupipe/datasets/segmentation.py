@@ -116,7 +116,8 @@ class SegmentationFolder(EncodedImages[Any, Batches]):
             if lost:
                 raise DatasetError(
                     f"{owner}: {len(lost)} of {len(names)} samples have no {kind} in {folder!r}, such as {lost[0]!r}; "
-                    f"add the files, or list the samples to use in a text file, with split="
+                    f"add the files, list the samples to use in a text file, with split=, or say how names end, with "
+                    f"mask_suffix= and image_suffix="
                 )
         # Relative names, so that a state also fits a copy of the folders in another place.
         relative = "\n".join(found[name] for name in names).encode(errors="surrogatepass")

@@ -19,6 +19,9 @@ from .switch import is_on
 _OURS = str(Path(__file__).parents[1])
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
+_LOAD = "PIL.Image.Image.load"
+_SHOWN = {"PIL.Image.Image.__array_interface__": "numpy.array"}
+"""What a script calls that no frame of Python shows."""
 
 
 @dataclass
@@ -107,8 +110,8 @@ def _place() -> str:
     while frame is not None:
         path = frame.f_code.co_filename
         if not _is_library(path):
-            inner = [calls[-1], calls[0]] if len(calls) > 1 else calls
-            within = f": {' > '.join(inner)}" if inner else ""
+            inner = [calls[-1], calls[0]] if len(calls) > 1 and calls[0] != _LOAD else calls[-1:]
+            within = f": {_SHOWN.get(inner[0], ' > '.join(inner))}" if inner else ""
             return f"{Path(path).name}:{frame.f_lineno}, in {frame.f_code.co_name}{within}"
         if not path.startswith((_OURS, "<")):
             calls.append(f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}")

@@ -273,13 +273,20 @@ class LiveSession(Session):
     def note_looks(self, looks: Looks) -> None:
         self.looks.add(looks)
 
+    @property
+    def nothing_waits(self) -> Reason | None:
+        """Why no image waited so far; ``None`` if one did, or if there was no image."""
+        looks = self.looks
+        if not self.waits or looks.waited or not looks.opened + sum(looks.decoded.values()):
+            return None
+        return Reason(looks.why(), "looks-at-pixels")
+
     def warn_if_nothing_waits(self) -> None:
         """Warn once if code looked at every image of an epoch."""
-        looks = self.looks
-        if self._warned or not self.waits or looks.waited or not looks.opened + sum(looks.decoded.values()):
-            return
-        self._warned = True
-        warn("DALI decodes no image of this loader", [Reason(looks.why(), "looks-at-pixels")], FallbackWarning)
+        reason = None if self._warned else self.nothing_waits
+        if reason is not None:
+            self._warned = True
+            warn("DALI decodes no image of this loader", [reason], FallbackWarning)
 
     # ---- what is shown
 

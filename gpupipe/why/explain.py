@@ -19,7 +19,7 @@ from ..errors import GpupipeError
 from ..loader.dataloader import DataLoader
 from ..loader.live_session import LiveSession
 from ..loader.session import count_samples
-from ..reasons import ADVICE, GpupipeWarning, Reason
+from ..reasons import ADVICE, FallbackWarning, GpupipeWarning, Reason
 from ..translate.samplers import length_of
 from .compare import compared
 from .watch import Made
@@ -140,13 +140,17 @@ def explain(made: Made, *, seconds: float = 3.0, progress: Callable[[str], None]
         if seconds:
             try:
                 candidates, options = _candidates(made, loader, stack)
-                rates, why_not = measured(candidates, seconds, progress)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FallbackWarning)  # it becomes a reason below
+                    rates, why_not = measured(candidates, seconds, progress)
                 changes = [Change(text, ratios) for text in options if (ratios := _ratios(rates, text, "gpupipe"))]
             except GpupipeError as e:
                 why_not = str(e)
             if isinstance(session, LiveSession) and session.waits and arguments.get("seed") is None:
                 progress("comparing batches with torch's")
                 facts["compared"] = compared(arguments, _torchs(arguments))
+        if isinstance(session, LiveSession) and session.nothing_waits is not None:
+            facts["reasons"] = (session.nothing_waits,)
         facts |= {"remarks": tuple(session.remarks()), "not_measured": why_not}
         named = [name for name in ("gpupipe", "torch", "reference") if name in rates]
         facts["rates"] = {name: statistics.median(rates[name]) for name in named} or None

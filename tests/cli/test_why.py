@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 from command_line import error
 from interpreter import Interpreter
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 
@@ -137,6 +139,27 @@ def test_an_option_that_costs_dali_is_measured() -> None:
         gpupipe.DataLoader(images, 8, device="cpu", num_workers=1)
     found = explain(watched.made[0], seconds=0.05)
     assert found.rates is not None and set(found.rates) == {"gpupipe", "reference"} and found.ratio is not None
+
+
+def test_a_line_that_looks_at_every_image_is_the_reason(photos: Path) -> None:
+    """And what to change instead of it, without a warning."""
+
+    class Looks(Dataset[Any]):
+        files = sorted(photos.rglob("*.jpg"))[:8]
+
+        def __len__(self) -> int:
+            return len(self.files)
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.from_numpy(np.array(Image.open(self.files[index]).convert("RGB").resize((8, 8))))
+
+    with watching() as watched:
+        TorchLoader(Looks(), 4)
+    found = explain(watched.made[0], seconds=0.05)
+    (reason,) = found.reasons
+    assert reason.code == "looks-at-pixels"
+    assert re.match(r"test_why.py:\d+, in __getitem__: numpy.array reads pixels of (\d+) of \1 images", reason.text)
+    assert "let Pillow's and torchvision's functions change the image" in str(found.change)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_missing_and_doubled_files_are_named(pairs: Path) -> None:
         return datasets.SegmentationFolder(pairs / "images", pairs / "masks", mask_suffix="_ids", **options)
 
     (pairs / "masks/a/0_ids.png").unlink()
-    with pytest.raises(DatasetError, match=r"1 of 6 samples have no mask in .*, such as 'a/0'"):
+    with pytest.raises(DatasetError, match=r"1 of 6 samples have no mask in .*, such as 'a/0'.* mask_suffix="):
         folder()
     Image.new("L", (9, 9)).save(pairs / "masks/b/0_ids.bmp")
     with pytest.raises(DatasetError, match="have one name"):
@@ -232,5 +232,5 @@ def test_what_is_not_coco_is_refused(tmp_path: Path) -> None:
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(DatasetError, match=r"other.json' is not in COCO's format"):
             datasets.CocoDetection(tmp_path, tmp_path / "other.json")
-    with pytest.raises(DatasetError, match="cannot be read: No such file"):
+    with pytest.raises(DatasetError, match=r"No such file or directory: .*no.json"):
         datasets.CocoDetection(tmp_path, tmp_path / "no.json")
