@@ -217,6 +217,15 @@ def rng_untouched() -> Iterator[None]:
     assert torch.equal(torch.get_rng_state(), before[2]), "torch's global generator was advanced"
 
 
+@pytest.fixture
+def torchvision_draws() -> Iterator[None]:
+    """torchvision draws from the global generator; give it back as it was."""
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    yield
+    torch.set_rng_state(state)
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of 3 classes with 12 small JPEG photographs each. Read only: all tests share it."""

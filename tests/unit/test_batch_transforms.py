@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,6 @@ from gpupipe.transforms.ops import CutMix, MixUp
 
 P = 1e-3
 N = 20_000
-
-
-@pytest.fixture
-def torchvision_draws() -> Iterator[None]:
-    """torchvision draws from the global generator; give it back as it was."""
-    state = torch.get_rng_state()
-    torch.manual_seed(0)
-    yield
-    torch.set_rng_state(state)
 
 
 # ---- what is drawn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,6 @@ def resolve(pipeline: Any, sizes: Any, seed: int = 0, epoch: int = 0) -> tuple[t
     sizes = np.asarray(sizes).reshape(-1, 2)
     found, images, _ = as_compose(pipeline).resolve(seed, epoch, np.arange(len(sizes), dtype=np.uint64), sizes)
     return found, images.sizes
-
-
-@pytest.fixture
-def torchvision_draws() -> Iterator[None]:
-    """torchvision draws from the global generator; give it back as it was."""
-    state = torch.get_rng_state()
-    torch.manual_seed(0)
-    yield
-    torch.set_rng_state(state)
 
 
 # ---- RandomResizedCrop

@@ -3,7 +3,6 @@ numbers of the same distribution."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,7 @@ geometry = pytest.importorskip("torchvision.transforms.v2.functional._geometry")
 P, N = 1e-3, 1500
 
 
-@pytest.fixture(autouse=True)
-def torchvision_draws() -> Iterator[None]:
-    state = torch.get_rng_state()
-    torch.manual_seed(0)
-    yield
-    torch.set_rng_state(state)
+pytestmark = pytest.mark.usefixtures("torchvision_draws")
 
 
 def resolve(pipeline: Any, size: tuple[int, int], n: int = N) -> tuple[tuple[Any, ...], Any]:
