@@ -30,6 +30,8 @@ _WAITS = (0.05, 0.2, 0.8)
 _MORE_WAITS = (1.6, 3.2)
 """Additional waits if the whole machine or the network is at fault: about six seconds in total."""
 _DESCRIPTORS = errno.EMFILE, errno.ENFILE
+SPARES: list[Callable[[], None]] = []
+"""Functions that close files which are only kept open, called when no more can be opened."""
 _WAITS_FOR_DESCRIPTORS = (5.0,) * 11
 """Further waits if too many files are open: about a minute in total. No sample could be read in that time."""
 _LOST_PATIENCE = 60.0
@@ -113,6 +115,9 @@ def with_retries(name: Callable[[], str], work: Callable[[], T], seconds: tuple[
         except OSError as e:
             if not is_transient(e):
                 raise
+            if e.errno in _DESCRIPTORS:
+                for close_some in SPARES:
+                    close_some()
             pauses = _pauses(e, seconds) if pauses is None else pauses
             wait = next(pauses, None)
             if wait is None:

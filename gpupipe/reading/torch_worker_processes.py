@@ -3,7 +3,7 @@
 - A worker that dies is noticed within a quarter of a second, in any thread, and only in ``next()``: torch itself raises
   it from a signal handler, anywhere in the script, and in threads other than the first after 5 s.
 - All workers end within about a second, even during a long job, and whatever locks a dead one holds.
-- A timeout says where in its code the awaited worker is.
+- A timeout says where in its code the awaited worker is. It comes after five seconds if the worker can never begin.
 - No worker outlives its parent by more than half a second, and no temporary file remains.
 - Ctrl-C neither loses a process that was just forked nor interrupts the shutdown of the others, and no worker
   prints a traceback because of it.
@@ -39,6 +39,8 @@ _LOOK = 0.25
 """Seconds between checks of whether all workers live."""
 _WATCH = 0.5
 """Seconds between a worker's checks of whether its parent lives."""
+_BIRTH = 5.0
+"""Seconds without a batch after which it is checked whether the awaited worker has begun at all."""
 _GRACE = 0.5
 """Seconds that workers have to end by themselves, and again after SIGTERM, before they are killed."""
 
@@ -116,6 +118,10 @@ class _Bounded(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any):
         self._owner = os.getpid()
         self._lost = False
+        self._waited = 0.0
+        """Seconds waited since a batch arrived."""
+        self._born: set[int] = set()
+        """Workers that are known to have begun."""
         self._workers: list[Any] = []
         _ITERATORS.add(self)
         try:
@@ -138,11 +144,13 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         while True:
             found = self._arrived(min(left, self._look_every))
             if found[0]:
+                self._waited = 0.0
                 return found
             left -= self._look_every  # not the time of a clock, which also runs while the script is stopped
+            self._check_birth()
             if left <= 0 and self._timeout:
                 self._lost = True
-                raise EngineError(self._late())
+                raise EngineError(self._late(self._timeout))
             if left <= 0:
                 return found
             # torch looks at it only if there is no timeout.
@@ -154,20 +162,31 @@ class _Bounded(_MultiProcessingDataLoaderIter):
         found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
         return found
 
-    def _late(self) -> str:
+    def _check_birth(self) -> None:
+        """Raise an error if the awaited worker can never begin, because it inherited a lock of torch's."""
+        self._waited += self._look_every
+        owing = self._task_info.get(self._rcvd_idx, ())
+        if self._waited < _BIRTH or len(owing) != 1 or owing[0] in self._born:
+            return
+        if _is_unborn(self._workers[owing[0]].pid):
+            self._lost = True
+            raise EngineError(self._late(self._waited))
+        self._born.add(owing[0])
+
+    def _late(self, seconds: float) -> str:
         """Describe the end of a wait, with the stack of the worker that owes the batch, or of all."""
         # torch keeps (worker,) for a batch that has not arrived, and (worker, batch) for one that has.
         owing = self._task_info.get(self._rcvd_idx, ())
         late = [owing[0]] if len(owing) == 1 else range(len(self._workers))
         stacks = [f"worker {i} (pid {self._workers[i].pid}):\n{stack_of(self._workers[i].pid)}" for i in late]
         advice = "a larger timeout waits longer, and timeout=0 for ever"
-        if any("in manual_seed" in stack and "in _worker_loop" in stack for stack in stacks):
+        if any(map(_is_seeding, stacks)):
             advice = (
                 "another thread drew from torch's generator while the worker was forked, so its lock is never released "
                 "there: draw from a generator of your own, or pass multiprocessing_context='forkserver'"
             )
         return "\n".join(
-            (f"DataLoader timed out after {self._timeout:g} seconds; {advice}. Most recent call first:", *stacks)
+            (f"DataLoader timed out after {seconds:g} seconds; {advice}. Most recent call first:", *stacks)
         )
 
     def _shutdown_workers(self) -> None:
@@ -228,6 +247,15 @@ class _Bounded(_MultiProcessingDataLoaderIter):
 
     _shutdown = False  # torch sets its own too late for a failing constructor
     _worker_pids_set = False
+
+
+def _is_seeding(stack: str) -> bool:
+    return "in manual_seed" in stack and "in _worker_loop" in stack
+
+
+def _is_unborn(pid: int) -> bool:
+    """Return whether a worker stays at its first step, which takes microseconds."""
+    return _is_seeding(stack_of(pid)) and _is_seeding(stack_of(pid))
 
 
 class _Iterator(_Bounded):

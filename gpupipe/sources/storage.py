@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked_at
+from ..codecs.retry import SPARES
 
 U8 = npt.NDArray[np.uint8]
 
@@ -168,8 +169,8 @@ class LocalFiles(Storage):
     """Files of this machine, including mounted file systems.
 
     They stay open, because opening one takes longer than reading a sample. At most 64 are open; the least recently used
-    one is closed. Reads give their position, so threads can share files, and a forked child can use those of its
-    parent.
+    one is closed. If the process may open no more, they are closed, and half as many are kept from then on. Reads give
+    their position, so threads can share files, and a forked child can use those of its parent.
     """
 
     remote: ClassVar[bool] = False
@@ -177,6 +178,7 @@ class LocalFiles(Storage):
     def __init__(self) -> None:
         self._files: OrderedDict[bytes, _Handle] = OrderedDict()
         self._lock = threading.Lock()
+        self._most = _OPEN_FILES
         _ALL.add(self)
 
     def look(self, paths: Sequence[bytes]) -> list[Found | OSError]:
@@ -247,7 +249,7 @@ class LocalFiles(Storage):
         handle = attempts(path, lambda file: _Handle(os.dup(file.fileno())))
         with self._lock:
             self._files[path] = handle
-            while len(self._files) > _OPEN_FILES:
+            while len(self._files) > self._most:
                 self._files.popitem(last=False)  # it closes when the last thread that reads it releases it
         return handle
 
@@ -255,6 +257,12 @@ class LocalFiles(Storage):
         """Close a file, so that the next reader opens it again: another file may have taken its name."""
         with self._lock:
             self._files.pop(path, None)
+
+    def spare(self) -> None:
+        """Close the files, and keep fewer open from now on."""
+        with self._lock:
+            self._most = max(min(self._most, len(self._files)) // 2, 1)
+            self._files.clear()
 
     def forked(self) -> None:
         """Reset the state in a child. A thread that the child lacks may have held the lock."""
@@ -276,6 +284,9 @@ os.register_at_fork(after_in_child=_forked)
 
 LOCAL = LocalFiles()
 """Storage shared by the whole process: datasets of the same files share open files."""
+
+
+SPARES.append(LOCAL.spare)
 
 
 def _local() -> LocalFiles:

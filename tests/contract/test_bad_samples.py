@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -394,6 +395,25 @@ def test_what_the_bytes_prove_is_remembered(engine: str, folder: Path) -> None:
             drain(loader)
         assert native_session(loader).stats.repaired == 1
         assert [(bad.index, bad.count) for bad in loader.report().samples] == [(3, 2)]
+
+
+def test_files_that_are_kept_open_give_way_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, waited = storage.LocalFiles(), list[float]()
+    monkeypatch.setattr(retry, "SPARES", [local.spare])
+    monkeypatch.setattr(retry, "pause", waited.append)
+    places = [Place(os.fsencode(tmp_path / str(i)), 0, 5) for i in range(12)]
+    for place in places:
+        Path(os.fsdecode(place.path)).write_bytes(b"bytes")
+    views = [np.zeros(5, np.uint8) for _ in places]
+    limits, free = resource.getrlimit(resource.RLIMIT_NOFILE), [os.dup(0) for _ in range(5)]
+    for number in free:
+        os.close(number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1] + 1, limits[1]))
+    try:
+        assert local.read_into(places, views) == [None] * 12
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert 1 <= len(waited) <= 6 and all(view.tobytes() == b"bytes" for view in views)
 
 
 def test_descriptors_that_come_back_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

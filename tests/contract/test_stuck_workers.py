@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
 from gpupipe.errors import EngineError
+from gpupipe.reading import torch_worker_processes
 from gpupipe.reading.torch_worker_processes import OwnIterator
 from gpupipe.reading.worker_stacks import show_stack_on_request, stack_of
 
@@ -207,8 +208,12 @@ def test_an_iterator_in_a_cycle_is_collected_at_once() -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_worker_that_waits_for_torchs_generator_says_so(own: bool, files: list[bytes]) -> None:
-    """Another thread draws while it is forked, so the generator's lock is never released in the worker."""
+def test_a_worker_that_waits_for_torchs_generator_says_so(
+    own: bool, files: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread draws while it is forked, so the generator's lock is never released in the worker. The timeout is
+    not waited for."""
+    monkeypatch.setattr(torch_worker_processes, "_BIRTH", 0.5)
     before, ended = children(), threading.Event()
 
     def draw() -> None:
@@ -219,7 +224,7 @@ def test_a_worker_that_waits_for_torchs_generator_says_so(own: bool, files: list
     thread = threading.Thread(target=draw)
     thread.start()
     try:
-        loader = Loader(Own(0), num_workers=2, timeout=1) if own else load(Encoded(files), timeout=1)
+        loader = Loader(Own(0), num_workers=2) if own else load(Encoded(files))
         with pytest.raises(RuntimeError, match=r"multiprocessing_context=(?s:.*)in manual_seed"):
             list(chain.from_iterable(loader for _ in range(5)))
     finally:
