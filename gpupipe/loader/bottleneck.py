@@ -22,6 +22,8 @@ PROCESSOR = "processor"
 
 _SAMPLE = 0.5
 """Seconds between two looks at what costs more than a function call."""
+_LEAST = 0.01
+"""Seconds below which single events, such as the end of an epoch, decide."""
 _STALL = 0.1
 """Share of waiting below which the model is the bottleneck."""
 _FAULTS = 100.0
@@ -186,8 +188,8 @@ class Bottleneck:
 
 
 def bottleneck(found: Measured, of: Work) -> Bottleneck | None:
-    """Name the bottleneck; ``None`` if nothing was measured."""
-    if found.wait <= 0:
+    """Name the bottleneck; ``None`` if hardly anything was measured."""
+    if found.wait <= 0 or found.wait + found.work < _LEAST:
         return None
     stall = found.wait / (found.wait + found.work)
     if stall < _STALL:

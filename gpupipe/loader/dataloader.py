@@ -419,7 +419,7 @@ class DataLoader(TorchLoader[Batches]):
         """Return counts since the loader was made, the speed, the share of waiting, and the bottleneck.
 
         :class:`~gpupipe.loader.stats.Stats` prints in three lines, and is a dictionary of JSON values whose items are
-        attributes too. ``bottleneck`` is ``None`` before the second batch, and then names the ``stage`` that limits the
+        attributes too. ``bottleneck`` is ``None`` at first, and then names the ``stage`` that limits the
         speed (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"processor"``,
         ``"memory"``, ``"lock"``, ``"model"``, or ``"nothing"`` if none stands out), its ``share`` of the time, ``why``,
         and the ``next_step``. It is reliable after some seconds. ``images`` counts those that the script's own code

@@ -13,7 +13,7 @@ class Stats(dict[str, Any]):
     >>> Stats(samples=640, samples_per_second=320.0, stall=0.25, bottleneck=None)
     Stats(640 samples, 320.0 samples/s
       waits: 25 % of the time
-      bottleneck: not known before the second batch)
+      bottleneck: not known yet)
     """
 
     @property
@@ -77,7 +77,7 @@ class Stats(dict[str, Any]):
 
     def __repr__(self) -> str:
         found = self.bottleneck
-        limit = "not known before the second batch" if found is None else f"{found.stage}: {found.next_step}"
+        limit = "not known yet" if found is None else f"{found.stage}: {found.next_step}"
         return (
             f"Stats({self.samples:,} samples, {self.samples_per_second:,.1f} samples/s\n"
             f"  waits: {100 * self.stall:.0f} % of the time\n  bottleneck: {limit})"

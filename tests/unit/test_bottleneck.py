@@ -105,6 +105,7 @@ def test_the_bottleneck_follows_from_the_times(
 ) -> None:
     monkeypatch.setattr(rules, "counts_reads", lambda: True)
     assert bottleneck(Measured(), of) is None
+    assert bottleneck(Measured(wait=0.009), of) is None  # the end of an epoch
     got, step = named(found, work, of)
     assert got == stage and word in step
 

@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 import typing
 from pathlib import Path
 from shutil import copytree, which
@@ -81,7 +82,8 @@ def test_stats_are_a_dictionary_with_attributes_and_print_in_three_lines() -> No
     loader = DataLoader(small(), 2, device="cpu")
     before = loader.stats()
     assert before["bottleneck"] is None is before.bottleneck and before.samples_per_second == 0.0
-    list(loader)
+    for _ in loader:
+        time.sleep(0.03)
     stats = loader.stats()
     assert isinstance(stats, Stats) and len(repr(stats).splitlines()) == 3
     assert json.loads(json.dumps(stats)) == stats == pickle.loads(pickle.dumps(stats))
