@@ -15,7 +15,7 @@ from PIL import Image
 from support import pictures
 from torchvision import transforms as T
 
-from gpupipe.why.compare import compared
+from gpupipe.why.compare import _apart, compared
 
 
 class Photographs(torch.utils.data.Dataset[Any]):
@@ -50,7 +50,15 @@ def test_what_it_says(tmp_path: Path) -> None:
     given = {"batch_size": 4, "shuffle": True}
     state = torch.get_rng_state()
     ok, other, failing = ({"dataset": kind(tmp_path), **given} for kind in (Photographs, WithAGenerator, Failing))
-    assert compared(ok, ok).startswith("2 batches are torch's from the same seed; pixels differ by ")
+    assert compared(ok, ok).startswith("2 batches are torch's from the same seed; ")
     assert compared(other, other).startswith("batch 0 is not torch's")
     assert compared(failing, failing) == "not compared with torch's: LookupError: no such label"
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_how_far_images_are_apart() -> None:
+    """As a share of the image's range. Anything else than an image has to be equal."""
+    image, label = torch.linspace(0, 2, 3 * 8 * 8).view(1, 3, 8, 8), torch.tensor([5])
+    assert _apart([image + 0.5, label], [image, label]) == pytest.approx(0.25)
+    assert _apart([image, label], [image, label]) == 0
+    assert _apart([image, label + 1], [image, label]) is None
