@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ class InWorker:
         if isinstance(info.dataset, Samples):
             object.__setattr__(info, "dataset", info.dataset.given)  # as scripts expect; torch rejects an assignment
         if self.waits:
+            gc.freeze()
             functions.install()
             trays.begin()
             turn_on_for_good()
