@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from gpupipe.live.making import FailedImages, Maker, Making, by_pillow
+from gpupipe.live.making import FailedImages, Maker, Making
 from gpupipe.live.recipe import Recipe
 from gpupipe.loader import live_session
 
@@ -24,7 +24,7 @@ class Made(Making):
         problems = {}
         for number in range(len(self._recipe.encoded)):
             try:
-                by_pillow(self._recipe, number)
+                self._recipe.picture(number)
             except Exception as e:
                 problems[number] = e
         if problems:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
-from ..kernels.picture import CONVERT
 from ..reading.windows import window_of
-from ..stages import DECODING
 from .recipe import Job, Recipe
-from .switch import switched
 
 I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
@@ -62,17 +57,6 @@ class Maker(ABC):
 def media_of(recipe: Recipe) -> list[U8]:
     """Return the encoded images."""
     return [np.frombuffer(one, np.uint8) for one in recipe.encoded]
-
-
-@DECODING
-def by_pillow(recipe: Recipe, number: int, factor: int = 1) -> Image.Image:
-    """Return an image in RGB that DALI has failed on, or that is decoded at 1/``factor`` of its size. Raises what
-    Pillow raises."""
-    with switched(False), JpegImagePlugin.JpegImageFile(io.BytesIO(bytes(recipe.encoded[number]))) as image:
-        if factor > 1:
-            # Both sides stay at least this large, so round down.
-            image.draft(None, (max(image.width // factor, 1), max(image.height // factor, 1)))
-        return CONVERT(image, "RGB")
 
 
 def windows_of(job: Job, sizes: I32) -> I32:

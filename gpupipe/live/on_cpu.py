@@ -26,7 +26,7 @@ from ..reading.windows import window_of
 from ..signal_handlers import deferred
 from ..stages import TRANSFORMS
 from ..transforms.ops import Op, Resize
-from .making import I32, U8, FailedImages, Maker, Making, by_pillow, media_of, windows_of
+from .making import I32, U8, FailedImages, Maker, Making, media_of, windows_of
 from .recipe import Job, Recipe
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class _InThreads(Making):
             except Failed:
                 for number in numbers:
                     try:
-                        pixels = np.asarray(by_pillow(self._recipe, number))
+                        pixels = np.asarray(self._recipe.picture(number))
                     except Exception as e:
                         self._problems[number] = e
                         continue
@@ -269,7 +269,7 @@ class _InThreads(Making):
         found = self._kept(number, smaller.factor)
         if found is None:
             try:
-                found = np.asarray(by_pillow(self._recipe, number, smaller.factor))
+                found = np.asarray(self._recipe.picture(number, smaller.factor))
             except Exception as e:
                 self._problems[number] = e
                 return None

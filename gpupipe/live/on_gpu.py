@@ -19,7 +19,7 @@ from ..kernels.registry import has_batch_form
 from ..reading.windows import window_of
 from ..signal_handlers import deferred
 from ..transforms.ops import Op
-from .making import FailedImages, Maker, Making, by_pillow, media_of, windows_of
+from .making import FailedImages, Maker, Making, media_of, windows_of
 from .on_cpu import OnCpu
 from .recipe import Job, Recipe
 
@@ -153,7 +153,7 @@ class _OnDevice(Making):
         found: dict[int, Exception] = {}
         for number in dict.fromkeys(sources.tolist()):
             try:
-                by_pillow(self._recipe, number)
+                self._recipe.picture(number)
             except Exception as e:
                 found[number] = e
         return found

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import JpegImagePlugin
+from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
 from ..kernels.apply import apply_sample, apply_tail, head_and_tail
 from ..kernels.picture import CONVERT
 from ..reading.kept import OpenFile
+from ..stages import DECODING
 from ..transforms.ops import Normalize, Op
 from . import looks
 from .rows import arranged
@@ -70,6 +71,15 @@ class Recipe:
         jobs = [replace(job, sources=np.searchsorted(sources, job.sources)) for job in jobs]
         return Recipe(encoded, self.sizes[sources], files, jobs), sources
 
+    @DECODING
+    def picture(self, number: int, factor: int = 1) -> Image.Image:
+        """Return an encoded image in RGB as Pillow decodes it, reduced by ``factor``. Raises what Pillow raises."""
+        with switched(False), JpegImagePlugin.JpegImageFile(io.BytesIO(bytes(self.encoded[number]))) as image:
+            if factor > 1:
+                # Both sides stay at least this large, so round down.
+                image.draft(None, (max(image.width // factor, 1), max(image.height // factor, 1)))
+            return CONVERT(image, "RGB")
+
     def result(self, number: int) -> Tensor:
         """Return one tensor of the batch, as the reference makes it."""
         made = [self.by_reference(job) for job in range(len(self.jobs))]
@@ -81,8 +91,7 @@ class Recipe:
         head, tail = head_and_tail(job.ops)
         images = []
         for row, source in enumerate(job.sources.tolist()):
-            with switched(False), JpegImagePlugin.JpegImageFile(io.BytesIO(bytes(self.encoded[source]))) as image:
-                images.append(apply_sample(CONVERT(image, "RGB"), head, row))
+            images.append(apply_sample(self.picture(source), head, row))
         return apply_tail(torch.from_numpy(np.stack(images)), tail)  # type: ignore[no-any-return]
 
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from .. import engines, stages
 from ..datasets.stream import Stream
-from ..engines.dali.presence import installed
 from ..engines.delivery import KeepAlive, delivered
-from ..errors import BadSample, ConfigError, DatasetError, MissingDependency, StateError
+from ..errors import BadSample, StateError
 from ..global_rng import lent
 from ..live.asked import Asked
 from ..live.loader import LiveLoader
@@ -34,28 +33,20 @@ from ..live.recipe import results_of
 from ..live.shipping import Shipment
 from ..live.tensors import fill
 from ..planning.bad_samples import BadSamples
-from ..planning.blocks import BlockShuffle
-from ..reading.kept import DecodedCache
 from ..reasons import FallbackWarning, Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
-from ..translate.classes import shown
 from ..translate.samplers import length_of
 from ..types import Shard
 from .agreement import RankSetting
 from .arguments import Arguments, Replaced
-from .batching import Batching, batching_of, share_of
+from .batching import Batching, batching_of
 from .bottleneck import Meter, Work
+from .live_options import cache_of, length, part_of_stream, per_rank, refuse, waits
 from .live_order import LiveOrder, SeededOrder, Tag, TorchsOrder
 from .resolve import device_of
 from .samplers import OwnSampler, own_batches, own_sampler
 from .session import Session, count_samples
-from .state import short_repr
-
-_ONLY_PLANNED = (
-    "only a loader that plans its samples has this: pass one of gpupipe.datasets, or a dataset class of torchvision "
-    "with transforms that gpupipe knows"
-)
 
 
 class _Counted:
@@ -86,11 +77,11 @@ class LiveSession(Session):
 
     def __init__(self, arguments: Arguments):
         super().__init__(arguments)
-        _refuse(arguments)
+        refuse(arguments)
         a, self.device = arguments, device_of(arguments.device)
         self.shard = a.shard or Shard()
-        self.waits, self._why = _waits(a)
-        self._cache = _cache_of(a, waits=self.waits)
+        self.waits, self._why = waits(a)
+        self._cache = cache_of(a, waits=self.waits)
         self.looks = Looks()
         self._warned = False
         self.generation = 0
@@ -100,7 +91,7 @@ class LiveSession(Session):
         """Those of iterators that have ended."""
         self._owner = os.getpid()
         self.bad_samples = BadSamples(a.on_error, a.max_bad, _Counted(a.dataset))  # type: ignore[arg-type]
-        name = f"{type(a.dataset).__qualname__}, {_length(a.dataset)} samples"
+        name = f"{type(a.dataset).__qualname__}, {length(a.dataset)} samples"
         is_stream = isinstance(a.dataset, IterableDataset)
         self.order: LiveOrder
         if not is_stream and (a.seed is not None or self.shard.world_size > 1):
@@ -114,7 +105,7 @@ class LiveSession(Session):
             self.batch_sampler = own_batches(self.order.position) if a.batch_sampler is None else a.batch_sampler
             self.batch_sampler = None if a.batch_size is None else self.batch_sampler
         else:
-            self.loader = self._made(_per_rank(a, self.shard), self.shard)
+            self.loader = self._made(per_rank(a, self.shard), self.shard)
             self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
             self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
             within = getattr(self.batch_sampler, "sampler", None)
@@ -141,7 +132,7 @@ class LiveSession(Session):
             )
             generator = torch.Generator()
         elif isinstance(dataset, IterableDataset):
-            dataset = _stream(dataset, a.shuffle, shard)
+            dataset = part_of_stream(dataset, a.shuffle, shard)
             if a.seed is not None:
                 generator = torch.Generator()
         return LiveLoader(
@@ -311,7 +302,7 @@ class LiveSession(Session):
 
     @property
     def source(self) -> str:
-        return f"{type(self.arguments.dataset).__name__}, {_length(self.arguments.dataset)} samples"
+        return f"{type(self.arguments.dataset).__name__}, {length(self.arguments.dataset)} samples"
 
     def remarks(self) -> list[str]:
         cache = [] if self._cache is None else [self._cache.remark()]
@@ -559,75 +550,3 @@ def _single(asked: Iterator[Asked]) -> Iterator[Asked]:
 
 def _batching(a: Arguments) -> Batching:
     return batching_of(a.changed(batch_size=a.batch_size or 1), _Counted(a.dataset))  # type: ignore[arg-type]
-
-
-def _length(dataset: Any) -> str:
-    length = length_of(dataset)
-    return "unknown" if length is None else str(length)
-
-
-def _waits(a: Arguments) -> tuple[bool, str]:
-    """Return whether images wait, and why."""
-    name = a.engine_name
-    if name not in ("auto", "dali", "torch"):
-        raise ConfigError(
-            f"engine={name!r}: this engine executes plans, and the script's own Dataset has none; {_ONLY_PLANNED}"
-        )
-    if name == "torch":
-        return False, "as asked: torch's DataLoader alone"
-    if get_worker_info() is not None:
-        return False, "auto: this is a worker process"
-    if not installed():
-        if name == "dali":
-            raise MissingDependency("DALI is not installed: pip install nvidia-dali-cuda120, or leave engine= out")
-        return False, "auto: DALI is not installed"
-    return True, "as asked" if name == "dali" else "auto: the script's own code runs, and its images wait for DALI"
-
-
-def _cache_of(a: Arguments, *, waits: bool) -> DecodedCache | None:
-    """Return the cache for decoded images. Raises :class:`ConfigError` if nothing waits for an engine."""
-    for name, value in (("cache", a.cache), ("scaled", a.scaled or None)):
-        if value is not None and not waits:
-            raise ConfigError(f"{name}={value!r} needs DALI, but torch's loader does all the work here; leave it out")
-    return None if a.cache is None else DecodedCache.of(a.cache, a.cache_bytes, None)
-
-
-def _refuse(a: Arguments) -> None:
-    """Raise :class:`ConfigError` for options that only planned sessions have."""
-    if isinstance(a.dataset, (str, os.PathLike)) or not (
-        hasattr(a.dataset, "__getitem__") or hasattr(a.dataset, "__iter__")
-    ):
-        raise DatasetError(f"DataLoader: the dataset is {a.dataset!r}; give one with __len__ and __getitem__")
-    for name, value in a.schedule.items():
-        raise ConfigError(f"{name}={short_repr(value)}: {_ONLY_PLANNED}")
-    if isinstance(a.shuffle, BlockShuffle):
-        raise ConfigError(f"shuffle={a.shuffle!r}: {_ONLY_PLANNED}")
-    if isinstance(a.sampler, Sampler):
-        raise ConfigError(f"sampler={a.sampler!r}: {_ONLY_PLANNED}")
-    if isinstance(a.dataset, IterableDataset) and a.on_error != "raise":
-        raise ConfigError(
-            f"on_error={a.on_error!r}: a stream that has raised an error has ended, so nothing can take the place of a "
-            "sample; handle errors in the stream, or use a dataset with __len__ and __getitem__"
-        )
-
-
-def _per_rank(a: Arguments, shard: Shard) -> Arguments:
-    if a.global_batch_size is None:
-        return a
-    return a.changed(batch_size=share_of(a.global_batch_size, shard), global_batch_size=None)
-
-
-def _stream(dataset: IterableDataset[Any], shuffle: Any, shard: Shard) -> IterableDataset[Any]:
-    """Return this rank's part of a stream."""
-    if shuffle and isinstance(dataset, Stream):
-        raise ConfigError(
-            "shuffle=True cannot shuffle a Stream: use Stream(samples, buffer_size=1000), and leave shuffle out"
-        )
-    if shard.world_size == 1:
-        return dataset
-    if not isinstance(dataset, Stream):
-        raise ConfigError(
-            f"shard={shard} with the stream {shown(dataset)}: use gpupipe.datasets.Stream(stream), which divides it "
-            "among ranks and workers, or let the stream do that itself and leave shard out"
-        )
-    return dataset.part(shard)

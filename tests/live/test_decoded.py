@@ -14,7 +14,8 @@ from support import pictures
 
 from gpupipe import DataLoader
 from gpupipe.errors import ConfigError
-from gpupipe.live import making, on_cpu
+from gpupipe.live import on_cpu
+from gpupipe.live.recipe import Recipe
 from gpupipe.reading.smaller import PROMISE
 
 CROP = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -43,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Collects (number of images that DALI gets, 1), and (1, reduction) of those that Pillow decodes."""
     found = []
-    pieces, by_pillow = on_cpu._InThreads._pieces_of, making.by_pillow
+    pieces, picture = on_cpu._InThreads._pieces_of, Recipe.picture
 
     def noted(making: Any, numbers: Any) -> Any:
         found.extend([(1, 1)] * len(numbers))
@@ -51,10 +52,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     def noted_too(recipe: Any, number: int, factor: int = 1) -> Any:
         found.append((1, factor))
-        return by_pillow(recipe, number, factor)
+        return picture(recipe, number, factor)
 
     monkeypatch.setattr(on_cpu._InThreads, "_pieces_of", noted)
-    monkeypatch.setattr(on_cpu, "by_pillow", noted_too)
+    monkeypatch.setattr(Recipe, "picture", noted_too)
     return found
 
 
