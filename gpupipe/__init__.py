@@ -67,7 +67,7 @@ def _one_sample(dataset: Any, index: int) -> Any:
 
 
 def _one_image(pipeline: Any, image: Any) -> Any:
-    from .engines.torch.reference import one_image  # loads torch
+    from .live.pipelines import one_image  # loads torch
 
     return one_image(pipeline, image)
 

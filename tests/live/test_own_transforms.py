@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader as TorchLoader, Dataset
 from torchvision import transforms as tv
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import DataLoader, pipelines, transforms as T
 
 from .beside import jpeg
 
@@ -38,12 +38,34 @@ def test_they_make_an_image_at_once() -> None:
         ours(np.asarray(image))
 
 
+PIPELINES = {
+    "train": T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()]),
+    "colors": T.Compose([T.RandomCrop(20), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandomGrayscale(0.3), T.PILToTensor()]),
+    "padded": T.Compose([T.RandomCrop(44, padding=4, fill=9), T.RandomRotation(20), T.ToTensor()]),
+    "imagenet": pipelines.imagenet.train(24),
+    "policy": T.Compose([T.RandAugment(), T.Resize(32), T.CenterCrop(24), T.ToTensor(), T.RandomErasing(0.5)]),
+}
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_torchs(workers: int) -> None:
-    dataset, epochs = Own(T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToTensor()])), []
+@pytest.mark.parametrize("name", PIPELINES)
+def test_batches_are_torchs(name: str, workers: int, exact: None) -> None:
+    dataset, epochs = Own(PIPELINES[name]), []
     for kind in (TorchLoader, DataLoader):
         torch.manual_seed(0)
         given: Any = {} if kind is TorchLoader else {"device": "cpu"}
         make: Any = kind
-        epochs.append(list(make(dataset, batch_size=3, shuffle=True, num_workers=workers, **given)))
+        epochs.append(list(loader := make(dataset, batch_size=3, shuffle=True, num_workers=workers, **given)))
     assert all(torch.equal(a, b) for a, b in zip(*epochs, strict=True))
+    assert name == "policy" or loader.stats().images["waited"] == len(dataset)
+
+
+def test_dali_makes_them() -> None:
+    dataset, epochs = Own(PIPELINES["imagenet"]), []
+    for kind in (TorchLoader, DataLoader):
+        torch.manual_seed(0)
+        given: Any = {} if kind is TorchLoader else {"device": "cpu"}
+        make: Any = kind
+        epochs.append(torch.cat(list(loader := make(dataset, batch_size=3, shuffle=True, **given))))
+    assert loader.stats().images["waited"] == len(dataset)
+    assert (epochs[0] - epochs[1]).abs().max() < 0.05

@@ -83,10 +83,19 @@ def one_image(pipeline: Compose, image: Any) -> Any:
     """Return ``pipeline(image)``, see :meth:`gpupipe.transforms.Compose.__call__`."""
     if not isinstance(image, PIL.Image.Image):
         raise TypeError(f"gpupipe's transforms take a PIL image, not {type(image).__name__}")
-    picture, first = image.convert("RGB"), np.zeros(1, np.int64)
+    return made_of_one(pipeline, plan_of_one(pipeline, size_of(image)), image)
+
+
+def plan_of_one(pipeline: Compose, size: tuple[int, int]) -> Plan:
+    """Return the plan for one image of (height, width), with a seed from torch's generator."""
+    first = np.zeros(1, np.int64)
     plan = Plan(int(torch.randint(2**62, ())), 0, 0, first, first.astype(np.uint64), 1, 1)
-    plan = resolve_plan(plan, pipeline, np.array([size_of(picture)], np.int32))
-    made = [apply_sample(picture, head_and_tail(plan.ops or ())[0], 0)]
+    return resolve_plan(plan, pipeline, np.array([size], np.int32))
+
+
+def made_of_one(pipeline: Compose, plan: Plan, image: PIL.Image.Image) -> Any:
+    """Return [C, H, W], or a tuple of views, of an image, given its plan."""
+    made = [apply_sample(image.convert("RGB"), head_and_tail(plan.ops or ())[0], 0)]
     images = finish_plan(plan, stack_plan(plan, made), pipeline.memory_format, IMAGE)
     return tuple(view[0] for view in images) if isinstance(images, tuple) else images[0]
 
