@@ -46,7 +46,7 @@ def waits(a: Arguments) -> tuple[bool, str]:
         if name == "dali":
             raise MissingDependency("DALI is not installed: pip install nvidia-dali-cuda120, or leave engine= out")
         return False, "auto: DALI is not installed"
-    return True, "as asked" if name == "dali" else "auto: the script's own code runs, and its images wait for DALI"
+    return True, "as asked" if name == "dali" else "auto: the script's own code runs, and images that it opens wait for DALI"
 
 
 def cache_of(a: Arguments, *, waits: bool) -> DecodedCache | None:

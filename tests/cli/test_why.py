@@ -68,7 +68,7 @@ def test_a_script_runs_up_to_its_loaders(
     assert "loader 1: train.py:18, gpupipe.DataLoader, batches of 8, 0 workers" in said
     assert "ImageFolder, 36 samples engine dali" in said
     assert "loader 2: train.py:19, torch's DataLoader, batches of 2" in said
-    assert "the script's own code runs, and its images wait for DALI" in said
+    assert "the script's own code runs, and images that it opens wait for DALI" in said
     assert "change train.py:19: make it with gpupipe.DataLoader" in said
     assert "stopped at train.py:22" in said
     assert "--epochs" not in done.stdout and "'--epochs', '90'" in done.stderr
