@@ -46,7 +46,9 @@ def waits(a: Arguments) -> tuple[bool, str]:
         if name == "dali":
             raise MissingDependency("DALI is not installed: pip install nvidia-dali-cuda120, or leave engine= out")
         return False, "auto: DALI is not installed"
-    return True, "as asked" if name == "dali" else "auto: the script's own code runs, and images that it opens wait for DALI"
+    if name == "dali":
+        return True, "as asked"
+    return True, "auto: the script's own code runs, and images that it opens wait for DALI"
 
 
 def cache_of(a: Arguments, *, waits: bool) -> DecodedCache | None:
