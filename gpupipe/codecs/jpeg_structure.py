@@ -42,7 +42,7 @@ _APPLICATIONS = frozenset(bytes((0xFF, marker)) for marker in _PLAIN)
 _LONG = 2048
 """Length of heads without applications' segments that are not remembered."""
 _ONCE = (b"\xff\xe1", b"\xff\xee")
-"""Segments that hold EXIF and Adobe's, of which a file has one at most."""
+"""Segments for EXIF and of Adobe. A file has at most one of each."""
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 """End of the data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
 
@@ -123,7 +123,7 @@ def _usual(head: bytes, height: int, width: int) -> int:
             return 0
         seen.add(name)
         at += 2 + length
-    # Bytes of a table may look like these two. Then what seems to be a head is none, and its walk says so.
+    # Bytes of a table may look like these markers. _is_usual() rejects such a head.
     frame, scan = head.find(b"\xff\xc0", at), head.find(b"\xff\xda", at)
     if frame < 0 or head[frame + 5 : frame + 9] != height.to_bytes(2, "big") + width.to_bytes(2, "big"):
         return 0

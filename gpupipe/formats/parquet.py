@@ -8,7 +8,7 @@ from functools import partial
 from typing import IO, Any, Unpack
 
 from ..sources.extras import need
-from ..sources.parquet_pages import WRITE_AGAIN, Column, places
+from ..sources.parquet_pages import WRITE_AGAIN, ColumnChunk, places
 from ..sources.shards import Row
 from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual
@@ -58,7 +58,7 @@ class ParquetFiles(TableFiles):
                 raise ValueError(f"its images are compressed with {chunk.compression}; {WRITE_AGAIN}")
             # A dictionary comes before the data; an offset of 0 means that there is none.
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
-            column = Column(
+            column = ColumnChunk(
                 start,
                 chunk.total_compressed_size,
                 chunk.num_values,

@@ -129,6 +129,7 @@ class InWorker:
         if isinstance(info.dataset, Samples):
             object.__setattr__(info, "dataset", info.dataset.given)  # as scripts expect; torch rejects an assignment
         if self.waits:
+            # A collection writes to every object that was inherited, and Linux copies each page so written.
             gc.freeze()
             functions.install()
             trays.begin()

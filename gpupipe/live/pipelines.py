@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,8 +15,8 @@ from ..transforms.compose import Compose
 from ..transforms.ops import Op
 from . import looks
 from .images import step_of
-from .rows import Moves, Size, cropped, of_op
-from .steps import PixelStep
+from .rows import Moves, Size, of_op
+from .steps import Move, PixelStep
 from .switch import is_on
 from .tensors import WaitingTensor
 
@@ -51,19 +50,12 @@ def one_image(pipeline: Compose, image: Any) -> Any:
 
 def _moves(given: Sequence[Op], size: Size) -> Moves | None:
     """Return ops of one row as moves; ``None`` if live loaders do not know one of them."""
-    made: list[Any] = []
+    made: list[Move] = []
     for op in given:
         if op.passes(0):
             continue
         if type(op) not in _KNOWN or (isinstance(op, ops.Gray) and op.channels != 3):
             return None
-        if isinstance(op, ops.Crop) and not op.padded:
-            numbers = (int(np.asarray(getattr(op, name))[0]) for name in ("top", "left", "height", "width"))
-            moves = cropped(size, *numbers)
-        else:
-            moves = of_op(op, size)
-        if moves is None:
-            return None
-        made += moves
-        size = made[-1].size if made else size
+        made += of_op(op, size)
+        size = made[-1].size
     return tuple(made)

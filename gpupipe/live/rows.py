@@ -65,7 +65,9 @@ def of_op(op: ops.Op, size: Size) -> Moves:
         if name != "mask"
     }
     to: Any = (numbers["height"], numbers["width"]) if "height" in numbers else size
-    return (Move(type(op), tuple(numbers.items()), tuple(op.settings().items()), to),)
+    # A window within the image has no settings; see cropped().
+    settings = {} if isinstance(op, ops.Crop) and not op.padded else op.settings()
+    return (Move(type(op), tuple(numbers.items()), tuple(settings.items()), to),)
 
 
 # ---- moving pixels

@@ -54,7 +54,7 @@ def _first_of(elsewhere: _Elsewhere, epoch: int, step: int) -> Any:
         batches.end()
 
 
-class Step(NamedTuple):
+class FoundStep(NamedTuple):
     """A batch before it takes the form of the dataset's samples, or goes to a collate function."""
 
     dataset: Dataset
@@ -66,14 +66,14 @@ class Step(NamedTuple):
     lists."""
 
 
-def step_at(session: Planned, epoch: int, step: int) -> Step:
+def step_at(session: Planned, epoch: int, step: int) -> FoundStep:
     """Return a step with its plan. Raises what :func:`batch_at` raises."""
     plans, cursor = _plans_from(session, epoch, step)
     elsewhere = _Elsewhere(session, plans, cursor)
     elsewhere.form = elsewhere.collate = None
     batch = _first_of(elsewhere, epoch, step)
     images, target = batch if isinstance(batch, list) else (batch, None)
-    return Step(plans.dataset, replace(plans[0], step=step), images, target)
+    return FoundStep(plans.dataset, replace(plans[0], step=step), images, target)
 
 
 def _plans_from(session: Planned, epoch: int, step: int) -> tuple[EpochPlan, Cursor]:

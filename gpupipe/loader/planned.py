@@ -31,7 +31,7 @@ from ..transforms.compose import Compose
 from ..translate.datasets import fingerprint, translated
 from ..types import Plan, check_integer
 from .agreement import RankSetting
-from .any_step import Step, batch_at, plan_at, step_at
+from .any_step import FoundStep, batch_at, plan_at, step_at
 from .arguments import Arguments, Replaced
 from .batching import Batching, batching_of
 from .bottleneck import Work
@@ -277,7 +277,7 @@ class PlannedSession(Session):
         with self.running.one_at_a_time:
             return batch_at(self, epoch, step)
 
-    def step_at(self, epoch: int, step: int) -> Step:
+    def step_at(self, epoch: int, step: int) -> FoundStep:
         self.running.check(self.device)
         with self.running.one_at_a_time:
             return step_at(self, epoch, step)

@@ -136,7 +136,7 @@ class Session(ABC):
         raise ConfigError(_NO_PLANS)
 
     def step_at(self, epoch: int, step: int) -> Any:
-        """Return the images, targets and plan of a step, a :class:`gpupipe.loader.any_step.Step`."""
+        """Return the images, targets and plan of a step, a :class:`gpupipe.loader.any_step.FoundStep`."""
         raise ConfigError(_NO_PLANS)
 
     @abstractmethod

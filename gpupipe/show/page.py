@@ -17,7 +17,7 @@ from ..codecs.files import Undecodable
 from ..datasets.dataset import Dataset
 from ..errors import ConfigError
 from ..html import Page, document, embedded, table
-from ..loader.any_step import Step
+from ..loader.any_step import FoundStep
 from ..loader.dataloader import DataLoader
 from ..parity.difference import to_pixels
 from ..parity.drawing import cell, create_folder_of, place_of, with_targets
@@ -42,7 +42,7 @@ class _Shown:
     """Ops that changed the image, with their numbers."""
 
 
-def show(loader: DataLoader, make: Callable[[], Step], path: str | Path, most: int) -> Path:
+def show(loader: DataLoader, make: Callable[[], FoundStep], path: str | Path, most: int) -> Path:
     """Write the page about the step that ``make`` returns; see :meth:`gpupipe.DataLoader.show`."""
     path = Page(path)
     if path.suffix not in (".html", ".png"):
@@ -58,7 +58,7 @@ def show(loader: DataLoader, make: Callable[[], Step], path: str | Path, most: i
     return path
 
 
-def _of(found: Step, row: int) -> _Shown:
+def _of(found: FoundStep, row: int) -> _Shown:
     dataset, plan = found.dataset, found.plan
     index = int(plan.indices[row])
     views = found.images if isinstance(found.images, tuple) else (found.images,)
@@ -95,7 +95,7 @@ def _picture(dataset: Dataset, view: Tensor, ops: Sequence[Op], targets: Targets
     return strip
 
 
-def _targets(dataset: Dataset, found: Step, row: int) -> Targets:
+def _targets(dataset: Dataset, found: FoundStep, row: int) -> Targets:
     if not isinstance(found.target, dict) or isinstance(found.images, tuple):
         return Targets()
     return targets_of(dataset, {"image": found.images, **found.target}, len(found.plan))[row]
@@ -129,7 +129,7 @@ def _numbers_of(op: Op, row: int) -> str:
     return f"{type(op).__name__} {numbers}".strip()
 
 
-def _page(loader: DataLoader, found: Step, shown: Sequence[_Shown], title: str) -> str:
+def _page(loader: DataLoader, found: FoundStep, shown: Sequence[_Shown], title: str) -> str:
     plan, dataset = found.plan, found.dataset
     lead = f"{plan.valid} samples of {dataset!r}, seed {loader.seed}, engine {loader.engine}."
     figures = []

@@ -41,7 +41,7 @@ class Where(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnChunk:
     """A column of one row group."""
 
     start: int
@@ -66,7 +66,7 @@ class _Page(NamedTuple):
     """Bytes after unpacking."""
 
 
-def places(file: IO[bytes], column: Column) -> Iterator[Where | None]:
+def places(file: IO[bytes], column: ColumnChunk) -> Iterator[Where | None]:
     """Yield the position of every value of a column; ``None`` for a missing one. Raises :class:`ValueError`."""
     # Whatever a column claims, its pages end with the file.
     at, end, left = column.start, min(column.start + column.size, file.seek(0, io.SEEK_END)), column.count
@@ -109,7 +109,7 @@ def _page(file: IO[bytes], at: int, end: int) -> _Page:
     raise ValueError(f"there is no page at byte {at}: it is truncated or damaged")
 
 
-def _of_data_page(file: IO[bytes], page: _Page, column: Column, dictionary: list[Where]) -> list[Where | None]:
+def _of_data_page(file: IO[bytes], page: _Page, column: ColumnChunk, dictionary: list[Where]) -> list[Where | None]:
     if page.kind == _DATA_V2:
         count, encoding = _number(page, 8, 1), _number(page, 8, 4)
         definition, repetition = _number(page, 8, 5), _number(page, 8, 6)

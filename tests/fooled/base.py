@@ -24,9 +24,9 @@ RARE = 5
 """A sample that trials do not look at."""
 Made = TypeVar("Made", bound=Callable[..., Any])
 _LEVELS = 3.02 / 255
-"""By which pixels of DALI may differ from torchvision's."""
+"""Difference allowed between pixels of DALI and of torchvision."""
 _ROUNDING = 1e-6
-"""Of arithmetic in float32, which the reference may do in another order."""
+"""Tolerance for float32, because the reference may compute in another order."""
 
 
 class Pictures(Dataset[Any]):

@@ -28,7 +28,7 @@ from gpupipe.datasets import ImageFolder, Parquet
 from gpupipe.datasets.index.probe_pool import PictureProber
 from gpupipe.errors import DatasetError
 from gpupipe.sources import parquet_pages
-from gpupipe.sources.parquet_pages import Column, places
+from gpupipe.sources.parquet_pages import ColumnChunk, places
 from gpupipe.sources.thrift import ThriftReader
 
 pa = pytest.importorskip("pyarrow")
@@ -273,7 +273,7 @@ class TestLimits:
         tracemalloc.start()
         try:
             with path.open("rb") as file, pytest.raises(ValueError, match=says):
-                list(places(file, Column(0, 1 << 40, 1 << 40, codec, 1)))
+                list(places(file, ColumnChunk(0, 1 << 40, 1 << 40, codec, 1)))
             assert tracemalloc.get_traced_memory()[1] < 32 << 20
         finally:
             tracemalloc.stop()
@@ -283,9 +283,9 @@ class TestLimits:
         page = page_v2(len(body), len(body), 3, 0) + body
         (tmp_path / "a").write_bytes(2 * page)
         with (tmp_path / "a").open("rb") as file:
-            assert len(list(places(file, Column(0, 2 * len(page), 6, "", 0)))) == 6
+            assert len(list(places(file, ColumnChunk(0, 2 * len(page), 6, "", 0)))) == 6
             with pytest.raises(ValueError, match=f"the page at byte {2 * len(page) - len(body)} has more values"):
-                list(places(file, Column(0, 2 * len(page), 5, "", 0)))
+                list(places(file, ColumnChunk(0, 2 * len(page), 5, "", 0)))
 
     @pytest.mark.parametrize(
         ("header", "says"),
@@ -300,7 +300,7 @@ class TestLimits:
     def test_pages_that_cannot_be(self, header: bytes, says: str, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(header + bytes(12))
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match=says):
-            list(places(file, Column(0, 1 << 20, 3, "", 0)))
+            list(places(file, ColumnChunk(0, 1 << 20, 3, "", 0)))
 
     @pytest.mark.parametrize(
         ("encoding", "body", "says"),
@@ -315,19 +315,19 @@ class TestLimits:
     def test_values_that_cannot_be(self, encoding: int, body: bytes, says: str, tmp_path: Path) -> None:
         (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding) + body + bytes(64))
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match=says):
-            list(places(file, Column(0, 1 << 20, 1, "", 0)))
+            list(places(file, ColumnChunk(0, 1 << 20, 1, "", 0)))
 
     def test_levels_that_are_longer_than_their_page(self, tmp_path: Path) -> None:
         header = fields((1, 0), (2, 8), (3, 8)) + b"\x2c" + fields((1, 3), (2, 0)) + b"\0\0"  # version 1: field 5
         (tmp_path / "a").write_bytes(header + struct.pack("<I", 100) + bytes(200))
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="truncated or damaged"):
-            list(places(file, Column(0, 1 << 20, 3, "", 1)))
+            list(places(file, ColumnChunk(0, 1 << 20, 3, "", 1)))
 
     def test_a_value_that_the_dictionary_lacks(self, tmp_path: Path) -> None:
         body = bytes([8]) + varint(1 << 1) + bytes([0])  # indices of eight bits: one run of a single 0
         (tmp_path / "a").write_bytes(page_v2(len(body), len(body), 1, 0, encoding=8) + body)
         with (tmp_path / "a").open("rb") as file, pytest.raises(ValueError, match="its dictionary does not have"):
-            list(places(file, Column(0, 1 << 20, 1, "", 0)))
+            list(places(file, ColumnChunk(0, 1 << 20, 1, "", 0)))
 
 
 class TestPageCache:

@@ -25,7 +25,7 @@ class View(NamedTuple):
     """One of several images that are made of a decoded one: a window, and perhaps a resize."""
 
     interpolation: str = ""
-    """Of the resize; empty if there is none."""
+    """Interpolation of the resize; empty without a resize."""
     antialias: bool = True
 
     @classmethod

@@ -57,7 +57,7 @@ class CollateOfLoader:
 
 
 class _FromWorker:
-    """A batch that warns when it arrives in the training process, because nobody reads what workers print."""
+    """A batch that warns in the training process, because nobody reads the output of workers."""
 
     def __init__(self, batch: Any):
         self._batch = batch

@@ -15,9 +15,9 @@ __all__ = ["differences", "unlike"]
 Array = npt.NDArray[Any]
 
 _ROUNDING = 1e-5
-"""Of arithmetic in float32, which an engine may do in another order."""
+"""Tolerance for float32, because an engine may compute in another order."""
 _LEVELS = 2.5 / 255
-"""By which pixels of DALI may differ on average from Pillow's, of values in 0..1."""
+"""Mean difference allowed between pixels of DALI and of Pillow, in values of 0 to 1."""
 
 
 def differences(ours: Run, theirs: Run, *, exact: bool) -> list[str]:
