@@ -18,7 +18,7 @@ from .limits import MAX_BYTES
 from .page_cache import PAGES
 from .raw_file import RawFile
 from .retry import is_transient, reason_of, temporary, with_retries
-from .unpack import Packed, check_unpacked, open_unpacked, unpack
+from .unpack import Packed, unpack
 
 T = TypeVar("T")
 
@@ -136,41 +136,17 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
             raise ends_before(place, size)
-        # Other samples lie in the same page, so it is kept unpacked for them.
-        if place.packed is not None and place.packed.shared:
-            data = unpacked_at(file.fileno(), place)
-            return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
-        part = _Part(file.fileno(), place)
-        stored = io.BufferedReader(part)
         if place.packed is not None:
-            return use_packed(stored, place.packed, use)
-        return use(stored, part.read_at, place.length)
+            return use_bytes(unpacked_at(file.fileno(), place), use)
+        part = _Part(file.fileno(), place)
+        return use(io.BufferedReader(part), part.read_at, place.length)
 
     return attempts(place.path, once)
 
 
-def use_packed(stored: IO[bytes], packed: Packed, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
-    """Call ``use(file, read, size)`` with the unpacked content of ``stored``. Raises :class:`Undecodable`."""
-    try:
-        file = open_unpacked(stored, packed)
-    except (ValueError, ImportError) as e:
-        raise Undecodable("undecodable", str(e)) from None
-
-    def read(n: int, offset: int) -> bytes:
-        # Pillow also reads this file and relies on its position.
-        before = file.tell()
-        file.seek(offset)
-        found = file.read(n)
-        file.seek(before)
-        return found
-
-    result = use(file, read, packed.take)
-    # Data are inflated as far as they are read, so a wrong size may only show at the end.
-    try:
-        check_unpacked(file)
-    except OSError as e:
-        raise Undecodable("undecodable", str(e)) from None
-    return result
+def use_bytes(data: bytes, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
+    """Call ``use(file, read, size)`` with bytes in memory, like :func:`use_place`."""
+    return use(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
 
 
 class _Part(RawFile):

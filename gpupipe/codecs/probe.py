@@ -6,7 +6,6 @@ Pillow, the standard library and modules of this folder.
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import signal
@@ -17,7 +16,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 from PIL import Image, ImageFile
 
 from .coding import Coding
-from .files import Place, ReadAt, Undecodable, refuse_large, use_packed, use_place
+from .files import Place, ReadAt, Undecodable, refuse_large, unpacked, use_bytes, use_place
 from .limits import Limits
 from .page_cache import PAGES
 from .pillow import guarded, header, open_image, quiet
@@ -64,7 +63,7 @@ def probe(place: Place, limits: Limits = Limits()) -> Probe:
     """
 
     def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
-        return guarded(lambda: _identify(file, read, size, limits, place.packed is not None), reading=True)
+        return guarded(lambda: _identify(file, read, size, limits), reading=True)
 
     try:
         return use_place(place._replace(max_bytes=limits.max_bytes), look)
@@ -76,30 +75,21 @@ def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = 
     """Probe an image that was read already, or the image that ``packed`` unpacks from the bytes, like :func:`probe`."""
 
     def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
-        return guarded(lambda: _identify(file, read, size, limits, packed is not None))
+        return guarded(lambda: _identify(file, read, size, limits))
 
     try:
-        if packed is None:
-            return look(io.BytesIO(data), lambda n, at: data[at : at + n], len(data))
-        refuse_large(packed.take, limits.max_bytes)
-        return use_packed(io.BytesIO(data), packed, look)
+        if packed is not None:
+            refuse_large(packed.take, limits.max_bytes)
+            data = unpacked(data, packed)
+        return use_bytes(data, look)
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-_PLAIN = 64 << 20
-_PER_PIXEL = 64
-"""Maximum bytes of an image after unpacking: ``_PLAIN``, plus ``_PER_PIXEL`` for each pixel. More is refused."""
-
-
-def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits, packed: bool) -> Probe:
+def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits) -> Probe:
     if size == 0:
         raise Undecodable("empty", "0 bytes")
     with open_image(file, limits.max_pixels) as image:
-        width, height = image.size
-        # Now the size in pixels is known, and with it how many bytes make sense.
-        if packed and size > _PLAIN + _PER_PIXEL * width * height:
-            raise Undecodable("bomb", f"it unpacks into {size} bytes, for {height}x{width} pixels (height x width)")
         height, width, orientation, coding = header(image, read, size, strict=limits.strict)
     return Probe(OK, height, width, coding, orientation)
 

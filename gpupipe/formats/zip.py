@@ -29,6 +29,8 @@ _MANY = 0xFFFF
 """Placeholder for a number that is in the Zip64 record."""
 _MOST = 1032
 """Maximum number of bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
+_INFLATED = 256 << 20
+"""Maximum number of bytes of a deflated member, which is inflated whole, after inflating."""
 _LONGEST = 1 << 20
 """Maximum number of bytes of a member with columns."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
@@ -147,6 +149,9 @@ class ZipFiles(Shards):
             return Row(name, 0, 0, problem=problem, kind="undecodable")
         if member.compress_type == zipfile.ZIP_STORED:
             return Row(name, at, size)
+        if size > _INFLATED:
+            problem = f"it inflates to {size} bytes, but at most {_INFLATED} are allowed; pack it again with zip -0"
+            return Row(name, 0, 0, problem=problem, kind="bomb")
         return Row(name, at, member.compress_size, packed=Packed("deflate", size, 0, size))
 
 
@@ -179,8 +184,8 @@ class Zip(Sharded):
     """Images in ZIP archives, in the order and with the classes that ``ImageFolder`` finds after unpacking. Stored
     members are read in place; deflated ones are inflated each time, which costs about half as much as decoding them.
 
-    Not supported: archives in several parts. Links, encrypted members, and members with compression other than deflate
-    are bad samples.
+    Not supported: archives in several parts. Links, encrypted members, deflated members of more than 256 MiB, and
+    members with compression other than deflate are bad samples.
 
     Args:
         root: The folder in the archive that contains the class folders. ``None``: the one that all images share.

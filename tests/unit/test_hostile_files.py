@@ -25,8 +25,6 @@ from support import pictures
 from tfrecords import masked_crc
 
 from gpupipe import GpupipeWarning
-from gpupipe.codecs.probe import KINDS, Probe
-from gpupipe.codecs.unpack import Packed, open_unpacked
 from gpupipe.datasets import (
     HDF5,
     Arrow,
@@ -39,15 +37,12 @@ from gpupipe.datasets import (
     WebDataset,
     Zip,
 )
-from gpupipe.datasets.index.probe_pool import PictureProber
-from gpupipe.datasets.index.probe_remote import probe_remote
 from gpupipe.errors import DatasetError, SampleError
 from gpupipe.formats.registry import format_of
 from gpupipe.loader.bad_sample_report import BadSampleReport
 from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
 from gpupipe.sources import extras
-from gpupipe.sources.storage import LOCAL
 
 google_crc32c = pytest.importorskip("google_crc32c")
 pa = pytest.importorskip("pyarrow")
@@ -180,90 +175,37 @@ def encoded(format: str, size: int = 64) -> bytes:
     return file.getvalue()
 
 
-LARGE = 100 << 20
+LARGE = (256 << 20) + 1
 
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    heads = {"a.jpg": b"", "b.jpg": encoded("JPEG"), "c.png": encoded("PNG")[:-12], "d.webp": encoded("WEBP")}
-    members = {name: (deflated(head, LARGE), LARGE) for name, head in heads.items()}
     good = encoded("BMP", 2000)
-    members |= {"e.bmp": (deflated(good, len(good)), len(good))}
+    members = {"a.jpg": (deflated(encoded("JPEG"), LARGE), LARGE), "b.bmp": (deflated(good, len(good)), len(good))}
     return write_zip(tmp_path_factory.mktemp("bomb") / "a.zip", members)
 
 
 class TestZip:
-    def check(self, found: Any) -> None:
-        says = f"it unpacks into {LARGE} bytes, for 64x64 pixels (height x width)"
-        assert [(b.index, b.kind, b.reason) for b in found.index_summary().bad] == [
-            (0, "undecodable", "not an image in any format that Pillow reads"),
-            *((i, "bomb", says) for i in (1, 2)),
-            (
-                3,
-                "undecodable",
-                f"it unpacks into {LARGE} bytes, but its format can only be unpacked as a whole: at most 67108864",
-            ),
-        ]
-        assert found.sizes[4:].tolist() == [[2000, 2000]]
-
-    def test_only_heads_are_inflated(self, bomb: Path) -> None:
+    def test_a_large_member_is_not_inflated(self, bomb: Path) -> None:
         with peak_below(24 << 20):
             found = Zip(bomb)
-        self.check(found)
-
-    def test_behind_a_network(self, bomb: Path) -> None:
-        found = Zip(bomb)
-        index, probes = found._index, dict[int, Probe]()
-        prefix = os.fsencode(bomb.parent / "")
-        with peak_below(24 << 20):
-            probe_remote(
-                LOCAL, len(found), lambda i: index.place(i, prefix), probes.__setitem__, lambda n: None, PictureProber()
-            )
-        wanted = [(b.kind, b.reason) for b in found.index_summary().bad]
-        assert [(KINDS[probes[i].status], probes[i].reason) for i in range(4)] == wanted
-        assert (probes[4].height, probes[4].width) == (2000, 2000)
+        says = f"it inflates to {LARGE} bytes, but at most {256 << 20} are allowed; pack it again with zip -0"
+        assert [(b.index, b.kind, b.reason) for b in found.index_summary().bad] == [(0, "bomb", says)]
+        assert found.sizes[1:].tolist() == [[2000, 2000]]
 
     def test_max_bytes_hold_for_what_is_unpacked(self, bomb: Path) -> None:
-        says = f"{LARGE} bytes are more than max_bytes=52428800"
-        found = Zip(bomb, max_bytes=50 << 20).index_summary().bad
-        assert [(b.kind, b.reason) for b in found] == [("bomb", says)] * 4
+        found = Zip(bomb, max_bytes=10 << 20).index_summary().bad
+        assert [b.kind for b in found] == ["bomb"] * 2
+        assert found[1].reason == "12000054 bytes are more than max_bytes=10485760"
 
-    @pytest.mark.parametrize(
-        ("change", "kind", "says"),
-        [
-            (-1, "truncated", "image file is truncated"),
-            (1, "undecodable", "its deflate data are damaged: 12000054 bytes, not 12000055"),
-            (5 << 20, "undecodable", "its deflate data are damaged: 12000054 bytes, not 17242934"),
-        ],
-    )
-    def test_a_wrong_size_of_a_large_member(self, change: int, kind: str, says: str, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("change", [-1, 1, 5 << 20])
+    def test_a_wrong_size(self, change: int, tmp_path: Path) -> None:
         good = encoded("BMP", 2000)
         path = write_zip(tmp_path / "a.zip", {"a.bmp": (deflated(good, len(good)), len(good) + change)})
         (found,) = Zip(path).index_summary().bad
-        assert (found.kind, found.reason[: len(says)]) == (kind, says)
-
-    def test_more_than_it_says(self, tmp_path: Path) -> None:
-        good = encoded("BMP", 2000)
-        path = write_zip(tmp_path / "a.zip", {"a.bmp": (deflated(good, len(good) + 9), len(good))})
-        (found,) = Zip(path).index_summary().bad
-        assert (found.kind, found.reason) == ("undecodable", "its deflate data are damaged: more than 12000054 bytes")
-
-    def test_an_inflating_file_is_one(self) -> None:
-        rng = np.random.default_rng(5)
-        data = rng.integers(0, 40, 9 << 20, np.uint8).tobytes()
-        packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
-        stored = io.BytesIO(packer.compress(data) + packer.flush())
-        skip, take = 1000, len(data) - 5000
-        file, plain = (
-            open_unpacked(stored, Packed("deflate", len(data), skip, take)),
-            io.BytesIO(data[skip : skip + take]),
-        )
-        for at in [0, take - 64, 10, *rng.integers(0, take, 20).tolist(), take]:
-            for n in (7, 70_000, 3 << 20):
-                assert file.seek(at) == plain.seek(at)
-                assert file.read(n) == plain.read(n)
-        file.seek(-9, io.SEEK_END)
-        assert len(file.read()) == 9
+        had = 12000054  # one byte more than expected is enough to know that the data are wrong
+        says = f"its deflate data are damaged: {had} bytes, not {had + change}"
+        assert (found.kind, found.reason) == ("undecodable", says)
 
 
 HUGE = 1 << 62
