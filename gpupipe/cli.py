@@ -140,7 +140,6 @@ def index(
 def pack(
     source: Source,
     destination: Annotated[str, typer.Argument(metavar="DST", help="New folder, or one to continue.")],
-    format: Annotated[str, typer.Option("--format", help="webdataset (tar files) or parquet.")] = "webdataset",
     resize: Annotated[
         int | None,
         typer.Option("--resize", min=1, metavar="SIDE", help="Shrink larger images to this shorter side."),
@@ -149,10 +148,7 @@ def pack(
         int | None,
         typer.Option("--quality", min=1, max=100, help="JPEG quality, with --resize; 90 by default."),
     ] = None,
-    decoded: Annotated[
-        bool, typer.Option("--decoded", help="Write pixels: many times larger, but no decoding.")
-    ] = False,
-    exif: Annotated[bool, typer.Option("--exif", help="Apply EXIF orientation, with --resize or --decoded.")] = False,
+    exif: Annotated[bool, typer.Option("--exif", help="Apply EXIF orientation, with --resize.")] = False,
     shards: Annotated[
         int | None,
         typer.Option("--shards", min=1, help="Number of shards."),
@@ -178,16 +174,14 @@ def pack(
     label: LabelColumn = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            "--columns", metavar="A,B", help="Columns to copy; all by default, none for images and labels only."
-        ),
+        typer.Option("--columns", metavar="A,B", help="Columns to copy beside images and labels."),
     ] = None,
     num_workers: Annotated[
         int | None,
         typer.Option("--num-workers", min=1, help="Worker processes; all cores by default. 1 starts none."),
     ] = None,
 ) -> None:
-    """Copy a dataset into shards, which are faster to read. Exit code 3: some bad samples were left out."""
+    """Copy a dataset into tar files, which are faster to read. Exit code 3: some bad samples were left out."""
 
 
 @_command("doctor")

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from gpupipe.pack.conversion import AsIs
+from gpupipe.pack.images import AsIs
 
 
 class Dies(AsIs):

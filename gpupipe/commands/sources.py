@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..datasets.images import EncodedImages
@@ -18,13 +19,20 @@ KINDS = (FOLDER, *formats())
 
 
 def open_images(
-    given: str, *, kind: str | None = None, image: str | None = None, label: str | None = None, exif: bool = False
+    given: str,
+    *,
+    kind: str | None = None,
+    image: str | None = None,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    exif: bool = False,
 ) -> EncodedImages:
     """Open the dataset of a folder, a file, a pattern such as ``"train-{000..127}.tar"``, or a URL.
 
     Args:
         kind: a name from :data:`KINDS`; by default the names of the files decide.
         image, label: column, feature or extension of images and labels, if the format has such.
+        columns: names of further columns.
         exif: report sizes after EXIF orientation.
 
     Raises:
@@ -35,13 +43,14 @@ def open_images(
         raise ConfigError(f"unknown kind of source {kind!r}; choose from {', '.join(KINDS)}")
     name = kind or kind_of(given)
     format = formats().get(name)
-    columns = {key: value for key, value in (("image", image), ("label", label)) if value is not None}
-    refused = [key for key in columns if format is None or key not in inspect.signature(format).parameters]
+    named = {"image": image, "label": label, "columns": columns}
+    options = {key: value for key, value in named.items() if value}
+    refused = [key for key in options if format is None or key not in inspect.signature(format).parameters]
     if refused:
         raise ConfigError(f"--{refused[0]}: {name} has no columns to choose from; remove it")
     if format is None:
         return open_dataset(Path(given), exif=exif)
-    return format.from_path(given if is_url(given) else os.path.expanduser(given), exif=exif, **columns)
+    return format.from_path(given if is_url(given) else os.path.expanduser(given), exif=exif, **options)
 
 
 def kind_of(given: str) -> str:

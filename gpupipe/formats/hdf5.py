@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Unpack
@@ -107,10 +107,6 @@ class Hdf5Files(Shards):
     def names(self, file: IO[bytes]) -> Iterable[str]:
         with opened(file) as root:
             return [*root]
-
-    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
-        with opened(file) as root:
-            return {name: 0 for name in self.unused(root) if hasattr(find(root, name), "dtype")}
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         with opened(file) as root:

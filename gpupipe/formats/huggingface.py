@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Unpack
@@ -92,19 +92,8 @@ class HuggingFaceRows(Source):
         other = os.fsencode(files[0]["filename"]) if files else b""
         return [_chunk(part, maps, other) for part in self.dataset.data.column(self.image).chunks]
 
-    def field_counts(self) -> Mapping[str, int]:
-        return {name: 0 for name in self.dataset.data.schema.names if name not in (self.image, self.label)}
-
-    def refuses(self, name: str) -> str:
-        try:
-            further_of(self.dataset.data.slice(0, 1), [name])
-        except ValueError as e:
-            return str(e)
-        return ""
-
-    def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-        values = further_of(self.dataset.data, columns)
-        return map(values.__getitem__, range(len(values)) if self._chosen is None else self._chosen.tolist())
+    def fields(self) -> list[str]:
+        return [name for name in self.dataset.data.schema.names if name not in (self.image, self.label)]
 
     def listing(self, progress: Callable[[int], None]) -> Listing:
         started, rows, containers = time.time_ns(), RowTable(self.columns), dict[bytes, int]()

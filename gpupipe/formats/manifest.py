@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar, Unpack
 
@@ -95,17 +95,9 @@ class Manifested(Source):
         except ValueError as e:
             raise DatasetError(f"Manifest: {e}; correct the list") from None
 
-    def field_counts(self) -> Mapping[str, int]:
-        names = dict.fromkeys(name for _, row in _lines(self.file) for name in row)
-        return {name: 0 for name in names if name not in _COLUMNS}
-
-    def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-        rows = [row for _, row in _lines(self.file)]
-        values = [[row.get(name) for row in rows] for name in columns]
-        # The lines of a CSV file are texts. All values of a column together decide what they are.
-        if rows and isinstance(rows[0], _Texts):
-            values = [*map(parsed, values)]
-        return zip(*values, strict=True)
+    def fields(self) -> list[str]:
+        _, row = next(_lines(self.file))
+        return [name for name in row if name not in _COLUMNS]
 
     def __getstate__(self) -> dict[str, Any]:
         nothing = np.empty(0, np.int64)  # all of this is in the index
@@ -171,7 +163,7 @@ def read_manifest(
         outside: Outside = "allowed" if allow_outside else "absolute" if root is None else "refused"
         paths = below(given, base, outside, "Manifest")
     container, offset, length = (np.frombuffer(column, np.int64) for column in columns)
-    # All texts of a column together decide what they are, as in values_of().
+    # All texts of a column together decide what they are.
     if is_text:
         values = [list(row) for row in zip(*map(parsed, zip(*values, strict=True)), strict=True)]
     return Manifested(

@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -50,7 +48,6 @@ class TFRecords(Shards):
 
     owner = "TFRecord"
     labels_file = True
-    samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         crc = need("google_crc32c", "tfrecord", "TFRecord checks checksums").value
@@ -83,19 +80,6 @@ class TFRecords(Shards):
     def names(self, file: IO[bytes]) -> Iterable[str]:
         (length, _) = _HEAD.unpack(file.read(_HEAD.size))
         return sorted(features_of(file.read(min(length, MAX_BYTES))))
-
-    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
-        found, total = Counter[str](), file.seek(0, os.SEEK_END)
-        at = 0
-        while at + _HEAD.size <= total:
-            file.seek(at)
-            (length, _) = _HEAD.unpack(file.read(_HEAD.size))
-            if at + _HEAD.size + length + _FOOT.size > total:
-                break  # rows() says what is wrong
-            with suppress(ValueError):  # a bad sample
-                found.update(self.unused(features_of(file.read(min(length, MAX_BYTES)))))
-            at += _HEAD.size + length + _FOOT.size
-        return found
 
     def _row(self, message: bytes, start: int, name: bytes) -> Row:
         try:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tarfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Unpack
@@ -54,7 +53,6 @@ class TarShards(Shards):
 
     owner = "WebDataset"
     labels_file = True
-    archive = samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         found: dict[str, tuple[bytes, int, int]] = {}
@@ -87,22 +85,6 @@ class TarShards(Shards):
             if extension == "json" and size != _LINK:
                 file.seek(offset)
                 yield from (f"json:{field}" for field in parse_json(file.read(min(size, _LONGEST))))
-
-    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
-        found, last, extensions = Counter({_KEY: 0}), b"", list[str]()
-        for name, _, _ in _members(file):
-            match = _NAME.fullmatch(name)
-            if match is None or _META.fullmatch(name):
-                continue
-            if match[1] != last:
-                found.update(self.unused(extensions))
-                last, extensions = match[1], []
-            extensions.append(match[2].decode(errors="replace").lower())
-        found.update(self.unused(extensions))
-        return found
-
-    def refuses(self, name: str) -> str:
-        return "another image" if name.partition(":")[0].lower() in self.image else ""
 
     def _row(self, file: IO[bytes], sample: bytes, found: dict[str, tuple[bytes, int, int]]) -> Row:
         image = next((found[e] for e in self.image if e in found), None)

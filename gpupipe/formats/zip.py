@@ -7,7 +7,6 @@ import posixpath
 import stat
 import struct
 import zipfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +48,6 @@ class ZipFiles(Shards):
     root: str | None
 
     owner = "Zip"
-    archive = samples_differ = True
 
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         try:
@@ -103,16 +101,6 @@ class ZipFiles(Shards):
         members = [member.filename for member in zipfile.ZipFile(file).infolist()]
         first = next(name for name in members if name.lower().endswith(self.extensions))
         return [name[len(_stem(name)) + 1 :] for name in members if _stem(name) == _stem(first) and name != first]
-
-    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
-        found: dict[str, list[str]] = {}
-        for member in zipfile.ZipFile(file).infolist():
-            if _is_file(member):
-                stem = _stem(member.filename)
-                found.setdefault(stem, []).append(member.filename[len(stem) + 1 :].lower())
-        images = tuple(it.lstrip(".") for it in self.extensions)
-        samples = [those for those in found.values() if any(it in images for it in those)]
-        return Counter(it for those in samples for it in those if it not in images)
 
     def _root(self, names: list[str]) -> str:
         if self.root is not None:

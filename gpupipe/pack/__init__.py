@@ -1,6 +1,6 @@
-"""``gpupipe pack``: write a dataset in another form, once, so that every epoch costs less.
+"""``gpupipe pack``: write a dataset into tar files, once, so that every epoch costs less.
 
-A *form* converts the bytes of samples (:mod:`.images`). They are written to large files, *shards* (:mod:`.shards`), in
-a format (:mod:`.formats`), by several processes (:mod:`.processes`). A journal lets a run continue after a kill
-(:mod:`.journal`). :mod:`.verify` reads shards back.
+A *conversion* makes the bytes of samples smaller (:mod:`.images`). Several processes (:mod:`.processes`) write them to
+large files, *shards* (:mod:`.shards`), as members of tar files (:mod:`.tar`). A journal lets a run continue after a
+kill (:mod:`.journal`).
 """

@@ -1,9 +1,10 @@
-"""The form of images that are encoded again: smaller, or as pixels."""
+"""Conversions of the bytes of images: none, or smaller ones, encoded again."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -12,55 +13,50 @@ from ..codecs.decode import open_rgb
 from ..codecs.files import Undecodable
 from ..codecs.limits import Limits
 from ..codecs.pillow import guarded, open_image, orientation_of, quiet
-from ..errors import ConfigError
 from ..transforms import Resize
 from ..transforms.transform import Images
-from .conversion import Kept
 
-RAW = "PPM"
-"""Pillow's name of the format of plain pixels."""
 QUALITY = 90
 _ORIENTATION = 0x0112
 
 
+class Kept(NamedTuple):
+    """The reason why a sample is copied unchanged."""
+
+    kind: str
+    """A short word."""
+    reason: str
+    """A sentence."""
+
+
+class AsIs:
+    """Copies samples byte for byte."""
+
+    def __str__(self) -> str:
+        return "as they are"
+
+    def __call__(self, data: bytes) -> bytes:
+        return data
+
+
 @dataclass(frozen=True)
 class Reencoded:
-    """Images in RGB as gpupipe decodes them, reduced and encoded again. The only metadata that is kept is the EXIF
-    orientation, and plain pixels cannot keep that either.
+    """Images in RGB as gpupipe decodes them, reduced and encoded as JPEG. The only metadata that is kept is the EXIF
+    orientation.
 
     Args:
         side: shorter side in pixels to which larger images are reduced, as torchvision's ``Resize(side)`` does with a
-            PIL image; ``None`` reduces none. Smaller images are never enlarged.
+            PIL image. Smaller images are never enlarged.
         quality: JPEG quality, 1 to 100.
-        raw: write plain pixels instead of JPEG.
         upright: turn images by their EXIF orientation.
-
-    Raises:
-        ConfigError: ``side`` or ``quality`` is out of range, or nothing would change but the quality.
     """
 
-    side: int | None
+    side: int
     quality: int = QUALITY
-    raw: bool = False
     upright: bool = False
 
-    def __post_init__(self) -> None:
-        if self.side is not None and self.side < 1:
-            raise ConfigError(f"the side to resize to must be a positive number of pixels, not {self.side}")
-        if not 1 <= self.quality <= 100:
-            raise ConfigError(f"the quality of JPEG must be 1 to 100, not {self.quality}")
-        if self.side is None and not self.raw:
-            raise ConfigError("encoding images again without resizing them only loses quality; leave the quality out")
-
-    @property
-    def made(self) -> str:
-        """Pillow's name of the format of the new bytes."""
-        return RAW if self.raw else "JPEG"
-
     def __str__(self) -> str:
-        what = "whole" if self.side is None else f"shorter side at most {self.side}"
-        how = f"pixels in {RAW}" if self.raw else f"JPEG of quality {self.quality}"
-        return f"{what}, {how}{', upright' if self.upright else ''}"
+        return f"shorter side at most {self.side}, JPEG of quality {self.quality}{', upright' if self.upright else ''}"
 
     def __call__(self, data: bytes) -> bytes | Kept | Undecodable:
         with quiet():
@@ -74,15 +70,11 @@ class Reencoded:
             return e
         assert isinstance(image, Image.Image)
         turned = self.upright and orientation != 1
-        if self.side is not None and min(image.size) > self.side:
+        if min(image.size) > self.side:
             image = image.resize(_size(image, self.side), Image.Resampling.BILINEAR)
-        elif not self.raw and not turned:
+        elif not turned:
             return Kept("small", f"its shorter side has {min(image.size)} pixels already")
-        out = io.BytesIO()
-        if self.raw:
-            image.save(out, RAW)
-            return out.getvalue()
-        exif = Image.Exif()
+        out, exif = io.BytesIO(), Image.Exif()
         if not self.upright and orientation != 1:
             exif[_ORIENTATION] = orientation
         image.save(out, "JPEG", quality=self.quality, exif=exif)
@@ -94,3 +86,8 @@ def _size(image: Image.Image, side: int) -> tuple[int, int]:
     # The transform itself computes the size, so that it is torchvision's.
     _, images = Resize(side).resolve(np.empty((1, 0)), Images(np.array([[image.height, image.width]])))
     return int(images.width[0]), int(images.height[0])
+
+
+Conversion = AsIs | Reencoded
+"""A function from the bytes of a sample to new ones, why it is copied unchanged, or why it is left out. Picklable; the
+journal keeps its ``str()``."""

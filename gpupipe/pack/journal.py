@@ -24,8 +24,6 @@ class ShardDone:
     bytes: int
     sha256: str
     """Checksum of the file."""
-    content: str
-    """Checksum of its samples, see :class:`Content`."""
     read_bytes: int
     """Bytes of its samples in the source."""
     kept: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Run tasks in processes, with results in order and a count of samples that are done."""
+"""Run the tasks of ``gpupipe pack`` in processes, and count the samples that are done."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
 from typing import Any, TypeVar
 
 from ..codecs.openers import pickled, register
@@ -28,8 +26,8 @@ _SHOWN = 0.2
 
 
 def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress: Tell) -> Generator[R, None, None]:
-    """Yield ``work(task, tell)`` for each task, in order, with two tasks per process submitted ahead. Close the
-    generator to stop early: running tasks end at their next call of ``tell``.
+    """Yield ``work(task, tell)`` for each task, in order. Close the generator to stop early: running tasks end at their
+    next call of ``tell``.
 
     Args:
         work: a module-level function, or a :func:`functools.partial` of one.
@@ -56,17 +54,12 @@ def in_processes(work: Work[T, R], tasks: Sequence[T], processes: int, progress:
     context = multiprocessing.get_context("spawn")
     count, stop = context.Value("q", 0), context.Value("b", 0)
     pool = ProcessPoolExecutor(min(processes, len(tasks)), context, _begin, (count, stop, plugins))
-    waiting: deque[Future[R]] = deque()
-    more = iter(tasks)
     try:
-        waiting.extend(pool.submit(_run, work, task) for task in islice(more, 2 * processes))
-        while waiting:
-            done = wait([waiting[0]], timeout=_SHOWN).done
+        for future in [pool.submit(_run, work, task) for task in tasks]:
+            while wait([future], timeout=_SHOWN).not_done:
+                progress(count.value)
             progress(count.value)
-            if done:
-                result = waiting.popleft().result()
-                waiting.extend(pool.submit(_run, work, task) for task in islice(more, 1))
-                yield result
+            yield future.result()
     except BrokenProcessPool:
         raise EngineError(
             "a process died, probably for lack of memory; run the same command again with a smaller --num-workers to "

@@ -1,4 +1,4 @@
-"""Pack a dataset into shards: large files with many samples each."""
+"""Pack a dataset into shards: tar files with many samples each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 import io
 import os
 import shutil
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+import tarfile
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +15,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from ..codecs.files import Undecodable, read_place
 from ..datasets.images import EncodedImages
 from ..errors import ConfigError, DatasetError
-from .columns import Carried, canonical
-from .conversion import Conversion, Kept
-from .formats import Format, Record, ShardWriter
-from .images import Reencoded
+from ..formats.webdataset import WebDataset
+from .images import AsIs, Conversion, Kept
 from .journal import Journal, ShardDone
 from .processes import Tell, in_processes
+from .tar import EXTENSIONS, member_key, members_of, sizes_of, stored_names
 
 I64 = npt.NDArray[np.int64]
 
@@ -34,18 +32,22 @@ _PARTS = ".gpupipe-parts"
 _BYTES, _SAMPLES = 8_000_000, 512
 """At most so much is read and held at a time."""
 _ESTIMATED = 64
-"""Samples from which the size of all is estimated, if it is only known after converting them."""
+"""Samples from which the size of all is estimated."""
+_ADVICE = "the disk or the memory may be damaged: remove it and run the same command again"
 
 
 @dataclass(frozen=True)
 class Job:
-    """Samples to write, their form and format, and the destination."""
+    """Samples to write, their conversion, and the destination."""
 
     dataset: EncodedImages
-    form: Conversion
-    format: Format
+    conversion: Conversion
     folder: str
-    carried: Carried
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Names of the columns in the shards, by their names in the dataset."""
+        return stored_names(self.dataset.columns)
 
 
 @dataclass(frozen=True)
@@ -55,27 +57,6 @@ class ShardTask:
     name: str
     indices: I64
     """Indices of its samples in the dataset."""
-
-
-class Content:
-    """Checksum of the labels, bytes and columns of samples in order."""
-
-    def __init__(self) -> None:
-        self._hash = xxhash.xxh3_128()
-
-    def add(self, data: bytes, label: int | None) -> None:
-        # With the length in front, no bytes can move from one sample to the next unnoticed.
-        self._hash.update(struct.pack("<q?q", len(data), label is not None, label or 0))
-        self._hash.update(data)
-
-    def add_values(self, values: Iterable[Any]) -> None:
-        """Add what ``columns=`` reads of a sample."""
-        for value in values:
-            self._hash.update(canonical(value))
-            self._hash.update(b"\n")
-
-    def digest(self) -> str:
-        return self._hash.hexdigest()
 
 
 def read(dataset: EncodedImages, indices: I64) -> list[bytes | Undecodable]:
@@ -92,7 +73,7 @@ def read(dataset: EncodedImages, indices: I64) -> list[bytes | Undecodable]:
     return found
 
 
-def chunks(indices: I64, sizes: I64) -> Iterator[I64]:
+def _chunks(indices: I64, sizes: I64) -> Iterator[I64]:
     """Split samples into chunks that are read together. ``sizes``: i64[N], bytes of all samples of the dataset."""
     ends = np.cumsum(sizes[indices])
     start = 0
@@ -118,10 +99,10 @@ def plan_shards(
     Raises:
         ConfigError: ``shards`` is less than 1 or more than the number of samples.
     """
-    total, weights = _weights(job, indices)
+    weights = _weights(job, indices)
     if shards is None:
         assert shard_bytes is not None
-        shards = min(max(1, -(-total // shard_bytes)), len(indices))
+        shards = min(max(1, -(-int(weights.sum()) // shard_bytes)), len(indices))
     if not 1 <= shards <= len(indices):
         raise ConfigError(f"{len(indices)} samples do not fill {shards} shards; ask for fewer")
     ends = np.cumsum(weights)
@@ -133,24 +114,29 @@ def plan_shards(
     # Enough samples must be left for the shards that follow.
     cuts = np.minimum(cuts, len(indices) - shards + least)
     parts = np.split(indices, cuts)
-    return [ShardTask(job.format.file(split, k, shards), part) for k, part in enumerate(parts)]
+    return [ShardTask(f"{split}-{k:06d}.tar", part) for k, part in enumerate(parts)]
 
 
-def _weights(job: Job, indices: I64) -> tuple[int, I64]:
-    """(approximate bytes of all shards; i64[N]: share of each sample)"""
-    form, columns = job.form, job.carried.stored
-    more = job.carried.sizes(indices) + job.format.overhead + job.format.writer.overhead(columns)
-    if not isinstance(form, Reencoded):
-        weights = job.dataset.file_sizes[indices] + more
-    elif form.side is None:
-        # Three bytes for each pixel.
-        weights = job.dataset.sizes[indices].astype(np.int64).prod(axis=1) * 3 + more
-    else:  # images that were reduced to one side are of nearly one size
-        some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
+def _weights(job: Job, indices: I64) -> I64:
+    """i64[N]: approximate bytes of each sample in the shards."""
+    some = indices[np.linspace(0, len(indices) - 1, min(_ESTIMATED, len(indices))).astype(np.int64)]
+    beside = [sizes_of([*members]) for members in _beside(job, some)]
+    images = job.dataset.file_sizes[indices]
+    if not isinstance(job.conversion, AsIs):  # images that were reduced to one side are of nearly one size
         files = [data for data in read(job.dataset, some) if isinstance(data, bytes)]
-        made = [len(m) if isinstance(m := form(f), bytes) else len(f) for f in files]
-        weights = int(np.mean(made or [0])) + more
-    return int(weights.sum()), weights
+        made = [len(new) if isinstance(new := job.conversion(data), bytes) else len(data) for data in files]
+        images = np.full(len(indices), int(np.mean(made or [0])))
+    # A header, and half a block that is empty.
+    return images + 768 + int(np.mean(beside))
+
+
+def _beside(job: Job, indices: I64) -> Iterator[Iterator[tuple[str, bytes]]]:
+    """Yield the members of each sample beside its image: (extension, content)."""
+    labels, names = job.dataset.labels, job.columns
+    columns = {stored: job.dataset.columns[name].of(indices) for name, stored in names.items()}
+    for k, index in enumerate(indices.tolist()):
+        label = None if labels is None else int(labels[index])
+        yield members_of(label, {name: values[k] for name, values in columns.items()})
 
 
 def pack_shards(
@@ -171,9 +157,8 @@ def pack_shards(
             for done in results:
                 journal.add(done)
     finally:
-        shutil.rmtree(
-            os.path.join(job.folder, _PARTS), ignore_errors=True
-        )  # including those of processes that were killed
+        # Including those of processes that were killed.
+        shutil.rmtree(os.path.join(job.folder, _PARTS), ignore_errors=True)
     found = [journal.done[task.name] for task in tasks]
     return found, sum(journal.done[task.name].samples for task in left)
 
@@ -185,40 +170,19 @@ def _is_there(folder: str, done: ShardDone | None) -> bool:
         return False
 
 
-class _Hashed(io.RawIOBase):
-    """A file for writing that computes its checksum."""
-
-    def __init__(self, file: io.FileIO):
-        self._file = file
-        self._at = 0
-        self.sha256 = hashlib.sha256()
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, data: Any) -> int:
-        count = self._file.write(data)
-        self.sha256.update(memoryview(data).cast("B")[:count])
-        self._at += count
-        return count
-
-
 def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
     """Write one shard, under another name until it is complete."""
     part = os.path.join(job.folder, _PARTS, f"{task.name}.{os.getpid()}")
     try:
         os.makedirs(os.path.dirname(part), exist_ok=True)
-        with open(part, "wb", buffering=0) as raw:
-            hashed = _Hashed(raw)
-            with io.BufferedWriter(hashed, 1 << 20) as file:
-                found = _fill(job, task, _writer(job, file), tell)
-                # It must be on the disk before it gets its name, because a file of that name counts as complete.
-                file.flush()
-                os.fsync(raw.fileno())
-        done = ShardDone(task.name, bytes=hashed.tell(), sha256=hashed.sha256.hexdigest(), **found)
+        with open(part, "wb") as file:
+            found = _fill(job, task, file, tell)
+            # It must be on the disk before it gets its name, because a file of that name counts as complete.
+            file.flush()
+            os.fsync(file.fileno())
+        with open(part, "rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        done = ShardDone(task.name, bytes=os.stat(part).st_size, sha256=sha256, **found)
         os.replace(part, os.path.join(job.folder, task.name))
     except OSError as e:
         where = os.fspath(e.filename or part)
@@ -226,61 +190,79 @@ def _write(job: Job, task: ShardTask, tell: Tell) -> ShardDone:
     return done
 
 
-def _writer(job: Job, file: Any) -> ShardWriter:
-    dataset, carried = job.dataset, job.carried
-    return job.format.writer(file, dataset.labels is not None, dataset.classes, carried.stored, carried.keys)
-
-
-def _fill(job: Job, task: ShardTask, writer: ShardWriter, tell: Tell) -> dict[str, Any]:
+def _fill(job: Job, task: ShardTask, file: Any, tell: Tell) -> dict[str, Any]:
     """Write the samples of a shard; return the fields of :class:`ShardDone` about them."""
-    dataset, content, values_content = job.dataset, Content(), Content()
-    carried, changed = job.carried, 0
-    labels, prefix = dataset.labels, os.fsdecode(dataset.source.prefix)
+    dataset = job.dataset
+    codes, codings = dataset.codings
     kept: dict[str, int] = {}
     left_out: list[tuple[int, str, str]] = []
-    count = read_bytes = 0
-    for some in chunks(task.indices, dataset.file_sizes):
-        rows = carried.rows(some.tolist())
-        for (index, data, made), (given, values) in zip(_made(job, some), rows, strict=True):
-            format = job.form.made if isinstance(made, bytes) and job.form.made else _format_of(dataset, index)
-            refused = made if isinstance(made, Undecodable) else None
-            if refused is None and (why := writer.refuses(format)):
-                refused = Undecodable("format", why)
-            if refused is not None:
-                left_out.append((index, refused.kind, refused.reason))
-                continue
-            if isinstance(made, Kept):
-                kept[made.kind] = kept.get(made.kind, 0) + 1
-            label = None if labels is None else int(labels[index])
-            new = made if isinstance(made, bytes) else data
-            key = writer.key_of(given)
-            # Readers would take samples with one key for one sample.
-            if writer.unique_keys and carried.is_repeated(index):
-                key += f"-{index:09d}"
-            changed += key != given
-            writer.add(Record(index, dataset.describe(index).removeprefix(prefix), new, format, label, key, values))
-            content.add(new, label)
-            values_content.add_values((*((key,) if carried.keys else ()), *values))
-            count, read_bytes = count + 1, read_bytes + len(data)
-        tell(len(some))
-    writer.close()
+    keys = set[str]()
+    read_bytes = changed = 0
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for some in _chunks(task.indices, dataset.file_sizes):
+            for index, data, members in zip(some.tolist(), read(dataset, some), _beside(job, some), strict=True):
+                made = job.conversion(data) if isinstance(data, bytes) else data
+                format = codings[code].format if (code := int(codes[index])) < len(codings) else "?"
+                if isinstance(made, bytes) and not isinstance(job.conversion, AsIs):
+                    format = "JPEG"
+                if not isinstance(made, Undecodable) and format not in EXTENSIONS:
+                    made = Undecodable("format", f"readers of tar files know no extension for {format}")
+                if isinstance(made, Undecodable):
+                    left_out.append((index, made.kind, made.reason))
+                    continue
+                assert isinstance(data, bytes)
+                if isinstance(made, Kept):
+                    kept[made.kind] = kept.get(made.kind, 0) + 1
+                    made = data
+                given = _key(dataset, index)
+                key = member_key(given)
+                if key in keys:  # readers would take samples with one key for one sample
+                    key += f"-{index:09d}"
+                keys.add(key)
+                changed += key != given
+                read_bytes += len(data)
+                for extension, content in ((EXTENSIONS[format], made), *members):
+                    # TarInfo's own values are owner 0 and time 0, so nothing depends on who writes it, and when.
+                    member = tarfile.TarInfo(f"{key}.{extension}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+            tell(len(some))
     return {
-        "samples": count, "content": f"{content.digest()} {values_content.digest()}", "changed_keys": changed,
-        "read_bytes": read_bytes, "kept": kept, "left_out": left_out,
+        "samples": len(keys), "changed_keys": changed, "read_bytes": read_bytes, "kept": kept, "left_out": left_out,
     }  # fmt: skip
 
 
-def _made(job: Job, indices: I64) -> Iterator[tuple[int, bytes, bytes | Kept | Undecodable]]:
-    """Yield (index, bytes in the source, result of the form) for each sample."""
-    for index, data in zip(indices.tolist(), read(job.dataset, indices), strict=True):
-        if isinstance(data, bytes):
-            yield index, data, job.form(data)
-        else:
-            yield index, b"", data
+def _key(dataset: EncodedImages, index: int) -> str:
+    """Name of a sample below the folder of the dataset, without its extension; its number if it has no name."""
+    name = dataset.sample_name(index)
+    if name.isdigit():  # a position
+        return f"{index:09d}"
+    folder, slash, last = name.rpartition("/")
+    stem = last.rpartition(".")[0] or last
+    return (folder + slash + stem).encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _format_of(dataset: EncodedImages, index: int) -> str:
-    """Pillow's name of the format of a sample."""
-    codes, codings = dataset.codings
-    code = int(codes[index])
-    return codings[code].format if code < len(codings) else "?"
+def verify(job: Job, tasks: Sequence[ShardTask], done: Sequence[ShardDone]) -> WebDataset:
+    """Open the shards, which reads the beginning of every image, and return that dataset.
+
+    Raises :class:`DatasetError` if it has other samples, labels, columns or classes than were written.
+    """
+    packed: WebDataset = WebDataset(job.folder, columns=[*job.columns.values()])
+    left_out = [index for shard in done for index, _, _ in shard.left_out]
+    indices = np.concatenate([task.indices for task in tasks])
+    indices = indices[~np.isin(indices, left_out)]
+    if len(packed) != len(indices) or packed.bad(np.arange(len(packed))):
+        raise DatasetError(f"{job.folder}: not all of the {len(indices)} samples are read that were written; {_ADVICE}")
+    wrong = [] if packed.classes == job.dataset.classes else ["classes"]
+    if isinstance(job.conversion, AsIs) and (packed.file_sizes != job.dataset.file_sizes[indices]).any():
+        wrong.append("images")
+    labels = job.dataset.labels
+    if labels is not None and not np.array_equal(packed.labels, labels[indices]):  # type: ignore[arg-type]
+        wrong.append("labels")
+    for name, stored in job.columns.items():
+        read, written = packed.columns[stored].of(np.arange(len(packed))), job.dataset.columns[name].of(indices)
+        if not np.array_equal(np.asarray(read), np.asarray(written)):
+            wrong.append(name)
+    if wrong:
+        raise DatasetError(f"{job.folder}: other {wrong[0]} are read than were written; {_ADVICE}")
+    return packed

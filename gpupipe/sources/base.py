@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -214,24 +214,9 @@ class Source(ABC):
         Raises :class:`~gpupipe.errors.DatasetError` if there is nothing to list.
         """
 
-    archive: ClassVar[bool] = False
-    """Whether fields are members of an archive, named by their extensions."""
-
-    def field_counts(self) -> Mapping[str, int]:
-        """Return the names of what rows have beside image and label, as ``columns`` takes them, each with the number of
-        rows that have it; 0 if the format does not say."""
-        return {}
-
-    def refuses(self, name: str) -> str:
-        """Return why a field cannot be read as a column; empty if it can."""
-        return ""
-
-    def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-        """Yield the values of columns of every row, in order, with ``None`` where a row lacks one.
-
-        Raises :class:`~gpupipe.errors.DatasetError` if the containers cannot be read.
-        """
-        raise NotImplementedError
+    def fields(self) -> list[str]:
+        """Return what the first row has beside image and label, as ``columns`` takes it; for messages."""
+        return []
 
     def read(self, places: Sequence[Place]) -> list[bytes | Undecodable]:
         """Read the bytes of samples, in the order of ``places``, or the reason why one cannot be read. Thread-safe."""

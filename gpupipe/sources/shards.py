@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import IO, Any, ClassVar
 
 from ..codecs.patience import Pool
@@ -53,9 +52,6 @@ class Shards(Source):
     labels_file: ClassVar[bool] = False
     """Whether a file ``labels.txt`` next to the shards names the classes; see :mod:`.label_names`."""
 
-    samples_differ: ClassVar[bool] = False
-    """Whether each sample has fields of its own, instead of those of the shard."""
-
     @abstractmethod
     def rows(self, file: IO[bytes], path: bytes) -> Iterator[Row]:
         """Yield the samples of one shard, in order.
@@ -79,67 +75,12 @@ class Shards(Source):
         except Exception:  # these names are only for messages: an empty or odd first shard must not raise here
             return []
 
-    def counted(self, file: IO[bytes]) -> Mapping[str, int]:
-        """Return what the samples of a shard have beside image and label; see :meth:`field_counts`."""
-        return dict.fromkeys(self.unused(self.names(file)), 0)
-
-    def unused(self, names: Iterable[str]) -> list[str]:
-        """Return the fields of a sample that are neither its image nor its label."""
-        there, used = [*names], set()
+    def fields(self) -> list[str]:
+        there, used = self.first_names(), set()
         for given in (getattr(self, "image", None), getattr(self, "label", None)):
             choices = given if isinstance(given, tuple) else (given,)
             used.update([name for name in choices if name in there][:1])  # readers take the first one that is there
         return [name for name in there if name not in used]
-
-    def field_counts(self) -> Mapping[str, int]:
-        found = Counter[str]()
-        for path in map(self.paths.__getitem__, range(len(self.paths))):
-            try:
-                with self.storage.open(path) as file:
-                    found.update(self.counted(file))
-            except (OSError, ValueError, *CLAIMS) as e:
-                raise self._unusable(path, e) from None
-        return found
-
-    def refuses(self, name: str) -> str:
-        source = replace(self, columns=(name,))
-        for path in map(self.paths.__getitem__, range(len(self.paths))):
-            try:
-                with self.storage.open(path) as file:
-                    if not self._has(file, name):
-                        continue
-                    file.seek(0)
-                    next(source.rows(file, path), None)
-                    return ""
-            except ValueError as e:
-                return str(e)
-            except (OSError, *CLAIMS) as e:
-                raise self._unusable(path, e) from None
-        return "no shard has it"
-
-    def values_of(self, columns: Sequence[str]) -> Iterator[Sequence[Any]]:
-        for path in map(self.paths.__getitem__, range(len(self.paths))):
-            try:
-                with self.storage.open(path) as file:
-                    here = [i for i, name in enumerate(columns) if self._has(file, name)]
-                    file.seek(0)
-                    source = replace(self, columns=tuple(columns[i] for i in here))
-                    for row in source.rows(file, path):
-                        values: list[Any] = [None] * len(columns)
-                        # A row with a problem may have no values.
-                        for i, value in zip(here, row.values, strict=False):
-                            values[i] = value
-                        yield values
-            except (OSError, ValueError, *CLAIMS) as e:
-                raise self._unusable(path, e) from None
-
-    def _has(self, file: IO[bytes], name: str) -> bool:
-        """Return whether a shard has a column; one in which samples differ may always have it."""
-        if self.samples_differ:
-            return True
-        file.seek(0)
-        names = {*self.names(file)}
-        return not names or name in names or name.partition(".")[0] in names
 
     @property
     def key(self) -> tuple[Any, ...]:

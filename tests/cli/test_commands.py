@@ -29,7 +29,7 @@ from gpupipe.cli import app
 from gpupipe.commands.answer import answering
 from gpupipe.commands.bench import _table
 from gpupipe.commands.explain import page_of
-from gpupipe.commands.pack_request import Request
+from gpupipe.commands.pack import Request
 from gpupipe.parity.drawing import create_folder_of, place_of
 from gpupipe.reasons import ADVICE
 from gpupipe.testing.photos import make_photos, photograph
@@ -86,14 +86,14 @@ def test_every_command_answers_with_one_object() -> None:
     assert len(commands) > 7
     assert {name for name, it in commands.items() if not any("--json" in one.opts for one in it.params)} == set()
     told = {path.stem for path in COMMANDS.glob("*.py") if "tell(" in path.read_text()}
-    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack_shards", "show", "why"}
+    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack", "show", "why"}
 
 
 def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
     found = answer("index", photos)
     assert (found["command"], found["exit_code"], found["samples"]) == ("index", 0, 36)
     assert found["bad"] == [] and sum(found["formats"].values()) == 36
-    packed = answer("pack", photos, tmp_path / "shards", "--format", "webdataset", "--num-workers", 1)
+    packed = answer("pack", photos, tmp_path / "shards", "--num-workers", 1)
     assert packed["samples"] == sum(shard["samples"] for shard in packed["shards"]) == 36
     assert packed["reader"] == "WebDataset"
     page = answer("show", VAL, photos, "--batch-size", 2, "--out", tmp_path / "page.html", "--device", "cpu")

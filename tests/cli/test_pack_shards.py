@@ -26,17 +26,14 @@ from support import BATCH, SEED, TRAIN, same
 from typer.testing import Result
 
 from gpupipe import DataLoader, datasets
-from gpupipe.commands import pack as pack_command, pack_shards as command
+from gpupipe.commands import pack as command
 from gpupipe.datasets.index.progress import Progress
-from gpupipe.pack.columns import Carried
-from gpupipe.pack.conversion import AsIs
-from gpupipe.pack.formats import FORMATS
-from gpupipe.pack.images import Reencoded
+from gpupipe.pack import shards
+from gpupipe.pack.images import AsIs, Reencoded
 from gpupipe.pack.journal import NAME, Journal
 from gpupipe.pack.shards import Job, plan_shards
 from gpupipe.testing.photos import make_photos, photograph
 
-OPEN: dict[str, Any] = {"webdataset": datasets.WebDataset, "parquet": datasets.Parquet}
 BAD = {"class01/cut.jpg": "truncated", "class02/text.jpg": "undecodable"}
 
 
@@ -69,12 +66,11 @@ def good(data: Path) -> list[tuple[bytes, int]]:
 
 
 @pytest.fixture(scope="module")
-def packed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """As they are, in each format."""
-    folders = {name: tmp_path_factory.mktemp("packed") / name for name in FORMATS}
-    for name, folder in folders.items():
-        pack(data, folder, "--format", name, "--shards", 3, code=3)
-    return folders
+def packed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As they are."""
+    folder = tmp_path_factory.mktemp("packed") / "tar"
+    pack(data, folder, "--shards", 3, code=3)
+    return folder
 
 
 def pack(source: Path, out: Path, *options: object, code: int = 0) -> Result:
@@ -92,26 +88,25 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def shards_of(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix in (".tar", ".parquet"))
+    return sorted(folder.glob("*.tar"))
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_what_was_packed_is_read_again(packed: dict[str, Path], name: str, good: list[tuple[bytes, int]]) -> None:
-    dataset = OPEN[name](packed[name])
+def test_what_was_packed_is_read_again(packed: Path, good: list[tuple[bytes, int]]) -> None:
+    dataset = datasets.WebDataset(packed)
     assert all_of(dataset) == good
     assert dataset.classes == ["class00", "class01", "class02"]
     assert dataset.index_summary().bad == ()
-    found = shards_of(packed[name])
+    found = shards_of(packed)
     sizes = [path.stat().st_size for path in found]
     assert len(found) == 3 and max(sizes) < 1.35 * min(sizes)
-    sums = dict(reversed(line.split("  ")) for line in (packed[name] / command.SUMS).read_text().splitlines())
+    sums = dict(reversed(line.split("  ")) for line in (packed / command.SUMS).read_text().splitlines())
     assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
-    assert not list(packed[name].glob(".*"))
+    assert not list(packed.glob(".*"))
 
 
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_batches_are_those_of_the_folder(
-    packed: dict[str, Path], data: Path, good: list[tuple[bytes, int]], engine: str, tmp_path: Path
+    packed: Path, good: list[tuple[bytes, int]], engine: str, tmp_path: Path
 ) -> None:
     for i, (image, label) in enumerate(good):
         path = tmp_path / "good" / f"class{label:02d}" / f"{i:03d}.jpg"
@@ -123,29 +118,27 @@ def test_batches_are_those_of_the_folder(
             return list(loader)
 
     expected = batches(datasets.ImageFolder(tmp_path / "good", TRAIN))
-    for name, folder in packed.items():
-        assert same(batches(OPEN[name](folder, TRAIN)), expected), name
+    assert same(batches(datasets.WebDataset(packed, TRAIN)), expected)
 
 
-def test_bad_samples_are_left_out_and_listed(packed: dict[str, Path], data: Path) -> None:
-    for folder in packed.values():
-        rows = list(csv.DictReader((folder / command.LEFT_OUT).read_text().splitlines()))
-        assert {row["path"]: row["kind"] for row in rows} == {str(data / name): kind for name, kind in BAD.items()}
-        names = [path for path, _ in datasets.ImageFolder(data).samples]
-        assert all(names[int(row["index"])] == row["path"] for row in rows)
+def test_bad_samples_are_left_out_and_listed(packed: Path, data: Path) -> None:
+    rows = list(csv.DictReader((packed / command.LEFT_OUT).read_text().splitlines()))
+    assert {row["path"]: row["kind"] for row in rows} == {str(data / name): kind for name, kind in BAD.items()}
+    names = [path for path, _ in datasets.ImageFolder(data).samples]
+    assert all(names[int(row["index"])] == row["path"] for row in rows)
 
 
 def test_the_report_says_what_was_done(data: Path, tmp_path: Path) -> None:
-    result = pack(data, tmp_path / "out", "--format", "webdataset", code=3)
+    result = pack(data, tmp_path / "out", code=3)
     for part in ("20, as they are", "2 bad samples", "class01/cut.jpg", "WebDataset('", "journal", "verified", "1, of"):
         assert part in result.stdout
     assert [path.name for path in shards_of(tmp_path / "out")] == ["train-000000.tar"]
 
 
 @pytest.mark.filterwarnings("ignore")  # it leaves files open
-def test_the_webdataset_package_reads_tar_files(packed: dict[str, Path], good: list[tuple[bytes, int]]) -> None:
+def test_the_webdataset_package_reads_tar_files(packed: Path, good: list[tuple[bytes, int]]) -> None:
     webdataset = pytest.importorskip("webdataset")
-    found = webdataset.WebDataset(list(map(str, shards_of(packed["webdataset"]))), shardshuffle=False)
+    found = webdataset.WebDataset(list(map(str, shards_of(packed))), shardshuffle=False)
     rows = [(next(row[e] for e in ("jpg", "png", "webp") if e in row), int(row["cls"])) for row in found]
     assert rows == good
     decoded = [row["jpg"].size for row in found.decode("pil") if "jpg" in row]
@@ -154,33 +147,17 @@ def test_the_webdataset_package_reads_tar_files(packed: dict[str, Path], good: l
     assert decoded == [Image.open(io.BytesIO(image)).size for image, _ in good if image.startswith(b"\xff\xd8")]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_hugging_face_reads_parquet(packed: dict[str, Path], good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    import datasets as huggingface
-
-    found = huggingface.load_dataset(str(packed["parquet"]), cache_dir=str(tmp_path))["train"]
-    assert found.features["image"] == huggingface.Image()
-    assert found.features["label"] == huggingface.ClassLabel(names=["class00", "class01", "class02"])
-    rows = found.cast_column("image", huggingface.Image(decode=False))
-    assert [(row["image"]["bytes"], row["label"]) for row in rows] == good
-    assert rows[0]["image"]["path"] == "class00/cmyk.jpg"
-    assert found[0]["image"].size == Image.open(io.BytesIO(good[0][0])).size
-
-
-def test_shards_are_packed_into_shards(packed: dict[str, Path], good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    """Of any source into any format; nothing is lost on the way."""
-    chain = [("webdataset", "parquet"), ("parquet", "webdataset")]
-    for source, target in chain:
-        pack(packed[source], tmp_path / target, "--format", target, "--shards", 2)
-        dataset = OPEN[target](tmp_path / target)
-        assert all_of(dataset) == good
-        assert dataset.classes == ["class00", "class01", "class02"]
+def test_shards_are_packed_into_shards(packed: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
+    pack(packed, tmp_path / "again", "--shards", 2)
+    dataset = datasets.WebDataset(tmp_path / "again")
+    assert all_of(dataset) == good
+    assert dataset.classes == ["class00", "class01", "class02"]
 
 
 def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    shown = pack(data, tmp_path / "out", "--format", "parquet", "--resize", 64, "--quality", 70, code=3)
+    shown = pack(data, tmp_path / "out", "--resize", 64, "--quality", 70, code=3)
     assert "1 kept (small)" in shown.stdout
-    images = [image for image, _ in all_of(datasets.Parquet(tmp_path / "out"))]
+    images = [image for image, _ in all_of(datasets.WebDataset(tmp_path / "out"))]
     assert len(images) == len(good)
     for new, (old, _) in zip(images, good, strict=True):
         before, after = Image.open(io.BytesIO(old)), Image.open(io.BytesIO(new))
@@ -193,38 +170,23 @@ def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path:
         expected = io.BytesIO()
         before.convert("RGB").resize(after.size, Image.Resampling.BILINEAR).save(expected, "JPEG", quality=70)
         assert np.array_equal(np.asarray(after), np.asarray(Image.open(expected)))
-    turned = datasets.Parquet(tmp_path / "out").index_summary().oriented
+    turned = datasets.WebDataset(tmp_path / "out").index_summary().oriented
     assert turned == 1
 
 
 def test_images_are_turned_upright(data: Path, tmp_path: Path) -> None:
-    pack(data, tmp_path / "out", "--format", "parquet", "--resize", 64, "--exif", code=3)
-    dataset = datasets.Parquet(tmp_path / "out")
+    pack(data, tmp_path / "out", "--resize", 64, "--exif", code=3)
+    dataset = datasets.WebDataset(tmp_path / "out")
     assert dataset.index_summary().oriented == 0
     assert tuple(dataset.sizes[-1]) == (64, 80)  # stored as 100 x 80
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_pixels_are_written_as_they_are_decoded(
-    data: Path, good: list[tuple[bytes, int]], tmp_path: Path, name: str
-) -> None:
-    result = pack(data, tmp_path / "out", "--format", name, "--decoded", code=3)
-    assert "1 image had an EXIF orientation, which plain pixels do not keep" in " ".join(result.stderr.split())
-    found = all_of(OPEN[name](tmp_path / "out"))
-    assert {Image.open(io.BytesIO(image)).format for image, _ in found} == {"PPM"}
-    for (new, label), (old, wanted) in zip(found, good, strict=True):
-        pixels = [np.asarray(Image.open(io.BytesIO(image)).convert("RGB")) for image in (new, old)]
-        assert np.array_equal(*pixels) and label == wanted
-    with DataLoader(OPEN[name](tmp_path / "out", TRAIN), BATCH, engine="dali", device="cpu") as loader:
-        assert sum(len(labels) for _, labels in loader) == len(good)
 
 
 def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
     found = {}
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        options = ("--format", "parquet", "--shuffle", "--seed", seed)
+        options = ("--shuffle", "--seed", seed)
         pack(data, tmp_path / name, *options, code=3)
-        found[name] = all_of(datasets.Parquet(tmp_path / name))
+        found[name] = all_of(datasets.WebDataset(tmp_path / name))
     assert found["a"] == found["b"] != found["c"]
     assert sorted(found["a"]) == sorted(found["c"]) == sorted(good)
     assert found["a"] != good
@@ -232,7 +194,7 @@ def test_a_shuffled_order_is_a_function_of_the_seed(data: Path, good: list[tuple
 
 def test_two_processes_write_what_one_writes(data: Path, tmp_path: Path) -> None:
     for count in (1, 2):
-        options = ("--format", "parquet", "--shards", 4, "--num-workers", count)
+        options = ("--shards", 4, "--num-workers", count)
         pack(data, tmp_path / str(count), *options, code=3)
     one, two = (tmp_path / name for name in "12")
     assert [path.read_bytes() for path in shards_of(one)] == [path.read_bytes() for path in shards_of(two)]
@@ -246,7 +208,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         path = root / f"class{i // 20}" / f"{i:02d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.roll(large, 8 * i, axis=1)).save(path, quality=90)
-    command_line = ["pack", root, tmp_path / "out", "--format", "parquet", "--resize", 200, "--shards", 10]
+    command_line = ["pack", root, tmp_path / "out", "--resize", 200, "--shards", 10]
     arguments = [sys.executable, "-m", "gpupipe", *map(str, command_line)]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         journal, ends = tmp_path / "out" / NAME, time.monotonic() + 120
@@ -271,7 +233,7 @@ def test_the_same_command_goes_on_after_a_kill(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--shards", 3, "--num-workers", 2)
     with monkeypatch.context() as patched:
-        patched.setattr(pack_command, "AsIs", Dies)
+        patched.setattr(command, "AsIs", Dies)
         assert "a smaller --num-workers" in error("pack", data, tmp_path / "out", *options)
     pack(data, tmp_path / "out", *options, code=3)
 
@@ -286,59 +248,52 @@ def test_after_ctrl_c_nothing_half_is_left(
 
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "__call__", interrupted)
-        options = ("--format", "webdataset", "--shards", 5, "--num-workers", processes)
+        options = ("--shards", 5, "--num-workers", processes)
         assert "run the same command again" in pack(data, tmp_path / "out", *options, code=130).stderr
     assert not list(tmp_path.glob("out/.*"))
     pack(data, tmp_path / "out", *options[:-1], 1, code=3)
 
 
-def test_a_damaged_shard_is_found_at_the_end(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: list[tuple[bytes, int]]
+def test_a_shard_that_is_lost_is_written_again(data: Path, tmp_path: Path, good: list[tuple[bytes, int]]) -> None:
+    pack(data, tmp_path / "out", "--shards", 2, code=3)
+    shards_of(tmp_path / "out")[1].unlink()
+    assert f"{len(good)} in" not in pack(data, tmp_path / "out", "--shards", 2, code=3).stdout
+    assert all_of(datasets.WebDataset(tmp_path / "out")) == good
+
+
+@pytest.mark.parametrize(
+    ("made", "what"), [(None, "other labels are read"), (b"no image", "not all of the 20"), (b"\0", "other images are")]
+)
+def test_other_samples_than_were_written_are_found(
+    made: bytes | None, what: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--format", "parquet", "--shards", 2)
-    pack(data, tmp_path / "out", *options, code=3)
-    shard = shards_of(tmp_path / "out")[1]
-    content = bytearray(shard.read_bytes())
-    at = bytes(content).index(good[-1][0][300:340])
-    content[at] ^= 1
-    shard.write_bytes(content)
-    assert f"{shard.name} is not what was written" in error("pack", data, tmp_path / "out", *options)
-    shard.unlink()
-    assert f"{len(good)} in" not in pack(data, tmp_path / "out", *options, code=3).stdout
-    assert all_of(datasets.Parquet(tmp_path / "out")) == good
+    """A writer that is wrong."""
+    if made is None:
+        monkeypatch.setattr(shards, "members_of", lambda label, values: iter([("cls", b"0")]))
+    else:
+        monkeypatch.setattr(AsIs, "__call__", lambda self, image: made if made != b"\0" else image + made)
+    assert what in error("pack", data, tmp_path / "out", "--num-workers", 1)
 
 
-def test_other_samples_than_were_written_are_found(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that is wrong where checksums of files cannot see it."""
-    writer = FORMATS["parquet"].writer
-    add = writer.add
-    monkeypatch.setattr(writer, "add", lambda self, record: add(self, record._replace(label=0)))
-    message = error("pack", data, tmp_path / "out", "--format", "parquet", "--num-workers", 1)
-    assert "is read as other samples than were written" in message
-
-
-def test_nothing_is_overwritten(
-    data: Path, packed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_overwritten(data: Path, packed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-000000.tar").write_bytes(b"mine")
-    assert "gpupipe overwrites nothing" in error("pack", data, tmp_path / "mine", "--format", "webdataset")
-    folder = packed["webdataset"]
+    assert "gpupipe overwrites nothing" in error("pack", data, tmp_path / "mine")
+    folder = packed
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     for options, message in (
-        (("--format", "parquet", "--shards", 3), "format: webdataset, but this run has format: parquet"),
-        (("--format", "webdataset", "--shards", 2), "shards: 3, but this run has shards: 2"),
+        (("--shards", 2), "shards: 3, but this run has shards: 2"),
         (
-            ("--format", "webdataset", "--resize", 64, "--shards", 3),
+            ("--resize", 64, "--shards", 3),
             "form: as they are, but this run has form:",
         ),
-        (("--format", "webdataset", "--shards", 3, "--split", "val"), "split: train, but this run has split: val"),
-        (("--format", "webdataset", "--shards", 3, "--shuffle"), "order: as it was, but this run has order: shuffled"),
+        (("--shards", 3, "--split", "val"), "split: train, but this run has split: val"),
+        (("--shards", 3, "--shuffle"), "order: as it was, but this run has order: shuffled"),
     ):
         assert message in error("pack", data, folder, *options)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     for place in (data, data / "class00" / "packed", data.parent):
-        assert "one contains the other" in error("pack", data, place, "--format", "webdataset")
+        assert "one contains the other" in error("pack", data, place)
     (tmp_path / "file").write_bytes(b"")
     assert "Not a directory" in error("pack", data, tmp_path / "file" / "out")
     about = json.loads((folder / NAME).read_text().splitlines()[0])
@@ -348,53 +303,49 @@ def test_nothing_is_overwritten(
 
 def test_a_source_that_changed_is_refused(data: Path, tmp_path: Path) -> None:
     root = make_photos(tmp_path / "data", classes=2, per_class=2, sizes=((40, 50),))
-    pack(root, tmp_path / "out", "--format", "webdataset")
+    pack(root, tmp_path / "out")
     (root / "class01" / "new.jpg").write_bytes(next(root.glob("class00/*.jpg")).read_bytes())
-    assert "was started with samples" in error("pack", root, tmp_path / "out", "--format", "webdataset")
+    assert "was started with samples" in error("pack", root, tmp_path / "out")
 
 
 def test_samples_without_labels(data: Path, tmp_path: Path) -> None:
-    for name, kind in OPEN.items():
-        pack(data / "class00", tmp_path / name, "--format", name)
-        dataset = kind(tmp_path / name)
-        assert (len(dataset), dataset.labels, dataset.classes) == (7, None, [])
-        assert not (tmp_path / name / "labels.txt").exists()
+    pack(data / "class00", tmp_path / "out")
+    dataset = datasets.WebDataset(tmp_path / "out")
+    assert (len(dataset), dataset.labels, dataset.classes) == (7, None, [])
+    assert not (tmp_path / "out" / "labels.txt").exists()
 
 
 def test_a_format_that_tar_files_cannot_name_is_left_out(tmp_path: Path) -> None:
     root = make_photos(tmp_path / "data", classes=1, per_class=2, sizes=((40, 50),))
     Image.fromarray(photograph(40, 50, 1)).save(root / "class00" / "x.jpg", "GIF")
-    shown = pack(root, tmp_path / "tar", "--format", "webdataset", "--resize", 64, code=3).stdout
+    shown = pack(root, tmp_path / "tar", "--resize", 64, code=3).stdout
     assert "no extension for GIF" in shown and "2 kept (small)" in shown
-    pack(root, tmp_path / "parquet", "--format", "parquet")
-    assert len(datasets.WebDataset(tmp_path / "tar")) == 2 and len(datasets.Parquet(tmp_path / "parquet")) == 3
+    assert len(datasets.WebDataset(tmp_path / "tar")) == 2
 
 
 def test_a_dataset_without_a_usable_image_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "my photos" / "cat"
     root.mkdir(parents=True)
     (root / "1.jpg").write_bytes(b"no picture")
-    said = error("pack", root.parent, tmp_path / "new", "--format", "webdataset")
+    said = error("pack", root.parent, tmp_path / "new")
     assert f"none of its 1 images can be read; run gpupipe index '{root.parent}'" in said
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "zip"), "it must be webdataset or parquet"),
-        (("--format", "webdataset", "--quality", 80), "--quality needs --resize"),
-        (("--format", "webdataset", "--exif"), "--exif needs --resize"),
-        (("--format", "webdataset", "--decoded", "--quality", 80), "--quality is for JPEG"),
-        (("--format", "webdataset", "--shards", 2, "--shard-bytes", "1GB"), "remove one of them"),
-        (("--format", "webdataset", "--shard-bytes", "much"), "it must be a size such as 500MB"),
-        (("--format", "webdataset", "--shards", 21), "20 samples do not fill 21 shards"),
-        (("--format", "webdataset", "--seed", 3), "--seed needs --shuffle"),
-        (("--format", "webdataset", "--split", "../x"), "it must be letters and digits"),
+        (("--quality", 80), "--quality needs --resize"),
+        (("--exif",), "--exif needs --resize"),
+        (("--shards", 2, "--shard-bytes", "1GB"), "remove one of them"),
+        (("--shard-bytes", "much"), "it must be a size such as 500MB"),
+        (("--shards", 21), "20 samples do not fill 21 shards"),
+        (("--seed", 3), "--seed needs --shuffle"),
+        (("--split", "../x"), "it must be letters and digits"),
         (
-            ("--format", "webdataset", "--source", "oranges"),
+            ("--source", "oranges"),
             "unknown kind of source 'oranges'; choose from imagefolder",
         ),
-        (("--format", "webdataset", "--label", "x"), "imagefolder has no columns"),
+        (("--label", "x"), "imagefolder has no columns"),
     ],
 )
 def test_what_cannot_be_is_refused(data: Path, tmp_path: Path, options: tuple[Any, ...], message: str) -> None:
@@ -403,15 +354,15 @@ def test_what_cannot_be_is_refused(data: Path, tmp_path: Path, options: tuple[An
 
 
 def test_a_destination_behind_a_network_is_refused(data: Path) -> None:
-    assert "written to a local folder" in error("pack", data, "s3://bucket/out", "--format", "webdataset")
+    assert "written to a local folder" in error("pack", data, "s3://bucket/out")
 
 
 @pytest.mark.parametrize("kib", [1, 40, 10_000])
 def test_shards_are_balanced(data: Path, kib: int) -> None:
     dataset = datasets.ImageFolder(data)
     indices = np.flatnonzero(dataset.sizes[:, 0] > 0)
-    for form in (AsIs(), Reencoded(64), Reencoded(None, raw=True)):
-        job = Job(dataset, form, FORMATS["webdataset"], "nowhere", Carried("nowhere", (), ()))
+    for conversion in (AsIs(), Reencoded(64)):
+        job = Job(dataset, conversion, "nowhere")
         tasks = plan_shards(job, indices, split="x", shard_bytes=kib << 10)
         assert np.array_equal(np.concatenate([task.indices for task in tasks]), indices)
         assert min(len(task.indices) for task in tasks) >= 1

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from command_line import error, gpupipe
 from format_cases import CASES, write_tar
@@ -43,19 +40,8 @@ def test_every_format_is_packed(name: str, images: list[bytes], tmp_path: Path) 
     assert kind_of(str(given)) == CASES[name].kind.lower()
     options = [text for name, value in CASES[name].options.items() for text in (f"--{name}", value)]
     assert f"{N}" in gpupipe("index", given, *options).stdout
-    gpupipe("pack", given, tmp_path / "packed", "--format", "parquet", *options)
-    assert all_of(datasets.Parquet(tmp_path / "packed")) == [(image, i) for i, image in enumerate(images)]
-
-
-def test_json_that_is_no_object_is_copied(images: list[bytes], tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for name, data in (("0.jpg", images[0]), ("0.json", b"3")):
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    shown = gpupipe("pack", tmp_path / "a.tar", tmp_path / "out", "--format", "parquet").stdout
-    assert "verified" in shown and "not copied" not in shown
-    assert [*datasets.Parquet(tmp_path / "out", columns=["json"]).columns["json"].of(np.arange(1))] == ["3"]
+    gpupipe("pack", given, tmp_path / "packed", *options)
+    assert all_of(datasets.WebDataset(tmp_path / "packed")) == [(image, i) for i, image in enumerate(images)]
 
 
 def test_names_that_say_what_they_are(tmp_path: Path) -> None:

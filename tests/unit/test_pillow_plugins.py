@@ -182,7 +182,7 @@ def test_plugins_that_cannot_be_sent_are_none(register: Register) -> None:
 @pytest.mark.parametrize("local", [False, True], ids=["a module", "here only"])
 def test_packing_has_the_plugins_of_the_script(tree: Path, register: Register, tmp_path: Path, local: bool) -> None:
     register("MINE", type("Local", (Mine,), {}) if local else Mine, accept)
-    gpupipe("pack", tree, tmp_path / "out", "--shards", 4, "--decoded", "--num-workers", 2)
+    gpupipe("pack", tree, tmp_path / "out", "--shards", 4, "--resize", 1, "--num-workers", 2)
     assert len(datasets.WebDataset(tmp_path / "out" / "*.tar")) == 40
 
 
