@@ -80,7 +80,7 @@ $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install -q --no-compile -c $(CONSTRAINTS) -e '.[docs]'
 	@touch $@
 
-# A torch for CUDA 12 may need DALI for CUDA 12; its nvJPEG decodes no windows with Pillow's upsampling.
+# A torch for CUDA 12 may need DALI for CUDA 12.
 CUDA ?= 13
 
 gpu:  ## test a machine with a GPU in 12 minutes: PASS or FAIL, and speed; ALL=1 runs everything, STEP=2 one step

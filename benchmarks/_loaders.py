@@ -64,8 +64,6 @@ class Job:
         "ffcv-raw", "spdl", "timm", "torchvision-tensors",
     ]  # fmt: skip
     staging: Literal["ring", "pin_memory", "pageable"] = "ring"
-    roi: bool | Literal["auto"] = "auto"
-    """Decode only the window. For a handwritten graph, ``"auto"`` is gpupipe's choice on this machine."""
     hw_decoder_load: float = 0.65
     fancy_upsampling: bool | Literal["auto"] = "auto"
     dtype: Literal["float32", "float16"] = "float32"
@@ -95,9 +93,9 @@ def resolved(job: Job, work: Work) -> Job:
 
     dataset = datasets.ImageList(work.paths[:1], [0], transform=ours("train", work.size))
     setup = Setup(dataset, dataset.transform, "cuda:0" if work.device == "cuda" else "cpu", 1, 1)
-    engine = engines.Dali(roi=job.roi, jpeg_fancy_upsampling=job.fancy_upsampling).build(setup)
+    engine = engines.Dali(jpeg_fancy_upsampling=job.fancy_upsampling).build(setup)
     decoder = engine.decoder  # type: ignore[attr-defined]
-    return replace(job, roi=bool(decoder.roi), fancy_upsampling=bool(decoder.jpeg_fancy_upsampling))
+    return replace(job, fancy_upsampling=bool(decoder.jpeg_fancy_upsampling))
 
 
 def left_out(jobs: Sequence[Job]) -> list[Job]:
@@ -119,9 +117,7 @@ def _gpupipe(job: Job, work: Work) -> Batches:
     from gpupipe import DataLoader, engines
 
     if job.loader == "gpupipe-dali":
-        engine: Any = engines.Dali(
-            roi=job.roi, hw_decoder_load=job.hw_decoder_load, jpeg_fancy_upsampling=job.fancy_upsampling
-        )
+        engine: Any = engines.Dali(hw_decoder_load=job.hw_decoder_load, jpeg_fancy_upsampling=job.fancy_upsampling)
     else:
         engine = engines.Torch(staging=job.staging)
     layout = "channels_last" if job.channels_last else "contiguous_format"
@@ -174,11 +170,8 @@ def _graph(job: Job, work: Work) -> Any:
     """The graph as an expert writes it from DALI's documentation."""
     cuda, job = work.device == "cuda", resolved(job, work)
     decoder: dict[str, Any] = {}
-    if cuda:  # as gpupipe has it: no line for every image that the CPU decodes, and the same nvJPEG
-        from gpupipe.engines.dali.decoder import nvjpeg_version
-
+    if cuda:  # as gpupipe has it: no line for every image that the CPU decodes
         os.environ.setdefault("DALI_NVIMGCODEC_LOG_LEVEL", "1")
-        nvjpeg_version()
         decoder = {"hw_decoder_load": job.hw_decoder_load, "jpeg_fancy_upsampling": job.fancy_upsampling}
     return _by_hand.graph(
         work.files(),
@@ -187,7 +180,7 @@ def _graph(job: Job, work: Work) -> Any:
         batch_size=work.batch_size,
         threads=job.workers or work.workers,
         cuda=cuda,
-        windows=bool(job.roi),
+        windows=not cuda,
         decoder=decoder,
         dtype=job.dtype,
         channels_last=job.channels_last,

@@ -194,7 +194,7 @@ def _given(content: bytes) -> tuple[str, str, tuple[int, int]]:
 
 
 def _window(size: tuple[int, int], rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """At least two pixels wide: see :attr:`gpupipe.engines.dali.graph.DecoderOptions.roi`."""
+    """At least two pixels wide: see :func:`gpupipe.engines.dali.graph.build_graph`."""
     height, width = int(rng.integers(1, size[0] + 1)), int(rng.integers(min(2, size[1]), size[1] + 1))
     return int(rng.integers(size[0] - height + 1)), int(rng.integers(size[1] - width + 1)), height, width
 

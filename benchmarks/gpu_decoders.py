@@ -92,12 +92,8 @@ def main() -> None:
         files = {c: str(parity.jpegs(Path(folder, c.replace(":", "")), count, c)) for c in CHROMA}
         alone = [Part("chosen", chosen, (files, args.device))]
         settings = {
-            f"{'fancy' if fancy else 'plain'} upsampling, {'windows' if roi else 'whole images'}": {
-                "jpeg_fancy_upsampling": fancy, "roi": roi,
-            }
-            for fancy in (True, False)
-            for roi in (True, False)
-        }  # fmt: skip
+            f"{'fancy' if fancy else 'plain'} upsampling": {"jpeg_fancy_upsampling": fancy} for fancy in (True, False)
+        }
         beside = [Part(f"decoders|{n}", who, (o, LOADS, files, args.device)) for n, o in settings.items()]
         races = [
             Part(

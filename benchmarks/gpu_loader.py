@@ -3,7 +3,7 @@
 Measured: RandomResizedCrop(224), flip, normalize, batch 256, photographs in /dev/shm, nothing consumes the batches. The
 candidates take turns, each in a process of its own (see ``_candidates.py``). One setting after the other is changed and
 compared with the default in the same rounds, the most telling first. A graph by hand has the settings that gpupipe
-chose: threads, prefetch, output, upsampling, windows and share of the decoding engines.
+chose: threads, prefetch, output, upsampling and share of the decoding engines.
 
     python benchmarks/gpu_loader.py [FOLDER] [--quick] [--seconds 480] [--only STAGE ...]   # results/gpu_loader.json
 """
@@ -41,11 +41,6 @@ STAGES: dict[str, list[Job]] = {
         replace(HALF, name=f"{upsampling(fancy)}, {files}", fancy_upsampling=fancy, files=files)
         for fancy in (False, True)
         for files in CHROMA
-    ],
-    "windows": [
-        replace(HALF, name=f"{upsampling(fancy)}, roi={roi}", fancy_upsampling=fancy, roi=roi)
-        for fancy in (False, True)
-        for roi in ("auto", False)
     ],
     "hw_decoder_load": [replace(HALF, name=f"hw_decoder_load={x}", hw_decoder_load=x) for x in LOADS],
     "others": [
@@ -155,12 +150,12 @@ def main() -> None:
         result: dict[str, Any] = {
             **heading(__doc__, args),
             "files": {"mixed": describe_files(paths)} | {name: describe_files(s) for name, s in sets.items()},
-            "chosen": {k: v for k, v in asdict(resolved(OURS, work)).items() if k in ("roi", "fancy_upsampling")},
+            "chosen": {k: v for k, v in asdict(resolved(OURS, work)).items() if k == "fancy_upsampling"},
             "stages": {},
             "left_out": [],
             "failed": {},
         }
-        print(f"photographs and self-test after {time.monotonic() - began:.0f} s; chosen: {result['chosen']}")
+        print(f"photographs after {time.monotonic() - began:.0f} s; chosen: {result['chosen']}")
         stages = Stages(args, work, result)
         for name in args.only or list(STAGES)[: 3 if args.quick else None]:
             stages.run(name, left_out(STAGES[name]))

@@ -12,7 +12,6 @@ import importlib.util
 import itertools
 import os
 import random
-import shutil
 import sys
 import time
 from collections import defaultdict
@@ -184,17 +183,12 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def cache(_caches: Iterator[Path], _session_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache folder for this test alone. On a GPU it has what is known of its decoder, which takes a process
-    of several seconds to find out."""
-    folder, known = next(_caches), _session_cache / "roi"
+def cache(_caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder for this test alone."""
+    folder = next(_caches)
     folder.mkdir(mode=0o700)
-    if known.is_dir():
-        shutil.copytree(known, folder / "roi")
     monkeypatch.setenv("GPUPIPE_CACHE", str(folder))
-    yield folder
-    if CUDA and (folder / "roi").is_dir():
-        shutil.copytree(folder / "roi", known, dirs_exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -37,17 +37,14 @@ INPUTS: tuple[Kind, ...] = ("photographs", "noise", "blocks")
 """Kinds of input. Photographs give means; noise, and black and white blocks, give the largest differences."""
 
 DECODERS: dict[str, dict[str, Any]] = {
-    f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling, "
-    f"{'windows' if roi else 'whole images'}": {
+    f"{'hardware' if load else 'hybrid'}, {'fancy' if fancy else 'plain'} upsampling": {
         "hw_decoder_load": load,
         "jpeg_fancy_upsampling": fancy,
-        "roi": roi,
     }
     for load in (0.0, 1.0)
     for fancy in (True, False)
-    for roi in (False, "auto")
 }
-"""Ways to decode a JPEG on a GPU; ``windows`` only if the self-test passes."""
+"""Ways to decode a JPEG on a GPU."""
 
 
 def arrays(kind: Kind, make: Make, count: int = 24) -> Dataset:

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from ..bench import machine
 from ..cache_folder import cache_folder, make_folder
-from ..engines.dali.decoder import fancy_windows, nvjpeg_version
 from ..reading.kept import ram_budget
 from .answer import tell
 from .console import console, pairs
@@ -65,7 +64,6 @@ def look() -> Installed:
         dali_error=dali_error,
         driver=machine.driver(),
         torch_cuda=_torch_cuda(),
-        nvjpeg=nvjpeg_version(),
         gpus=tuple(machine.gpus()),
         turbo=features.version_feature("libjpeg_turbo"),
         shm_bytes=shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None,
@@ -139,7 +137,6 @@ def _software(found: Installed) -> list[tuple[str, str]]:
         ("python", platform.python_version()),
         ("torch", f"{versions.get('torch', '?')}, built {cuda}"),
         ("DALI", found.dali or (f"cannot be imported: {found.dali_error}" if found.dali_error else "not installed")),
-        ("nvJPEG", _nvjpeg(found)),
         ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {found.turbo or 'missing'}"),
         ("numpy", versions.get("numpy", "?")),
         ("torchvision", _torchvision(found, versions.get("torchvision"))),
@@ -152,13 +149,6 @@ def _torchvision(found: Installed, version: str | None) -> str:
     if version is None:
         return "not installed; not needed"
     return version if found.torchvision_error is None else f"{version}, cannot be imported"
-
-
-def _nvjpeg(found: Installed) -> str:
-    if found.nvjpeg is None:
-        return "not found" if found.gpus else "not found; not needed without a GPU"
-    windows = "windows" if fancy_windows() else "whole images"
-    return f"{'.'.join(map(str, found.nvjpeg))}; on a GPU it decodes {windows}, with fancy upsampling as Pillow does"
 
 
 def _video() -> str:

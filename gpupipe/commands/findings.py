@@ -8,7 +8,6 @@ from typing import Literal
 from rich.filesize import decimal
 
 from ..cache_folder import cache_folder
-from ..engines.dali.decoder import FANCY_WINDOWS
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class Installed:
     driver: str | None
     torch_cuda: str | None
     """CUDA version that torch was built for."""
-    nvjpeg: tuple[int, int] | None
-    """Version of the nvJPEG library that DALI finds."""
     gpus: tuple[str, ...]
     turbo: str | None
     shm_bytes: int | None
@@ -93,8 +90,6 @@ def examine(found: Installed) -> list[Finding]:
         )
     elif not found.gpus:
         add("note", "there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
-    if found.gpus and found.dali is not None and (found.nvjpeg or (0, 0)) < FANCY_WINDOWS:
-        findings.append(_old_nvjpeg(found))
     if found.torchvision_error is not None:
         add(
             "wrong",
@@ -146,22 +141,6 @@ def _folders(found: Installed) -> list[Finding]:
             )
         )
     return findings
-
-
-def _old_nvjpeg(found: Installed) -> Finding:
-    wanted = ".".join(map(str, FANCY_WINDOWS))
-    have = f"nvJPEG is {'.'.join(map(str, found.nvjpeg))}" if found.nvjpeg else "nvJPEG is not found"
-    what = (
-        f"{have}: decoding windows of JPEGs on the GPU with Pillow's chroma upsampling needs {wanted}, so whole "
-        "images are decoded"
-    )
-    plain = "engines.Dali(jpeg_fancy_upsampling=False) is faster, but differs at color edges"
-    if not (found.torch_cuda or "").startswith("13"):
-        return Finding("note", what, f"{plain}; with a torch for CUDA 13, nvidia-dali-cuda130 brings a newer nvJPEG")
-    if "nvidia-dali-cuda130" in found.wheels:
-        return Finding("note", what, f"pip install -U 'nvidia-nvjpeg>={wanted}'")
-    swap = f"pip uninstall -y {' '.join(found.wheels)} && pip install nvidia-dali-cuda130 'nvidia-nvjpeg>={wanted}'"
-    return Finding("note", what, f"this torch is for CUDA 13: {swap}; or {plain}")
 
 
 def _older(version: str, than: tuple[int, int]) -> bool:

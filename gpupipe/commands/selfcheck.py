@@ -65,15 +65,4 @@ def self_check(cuda: bool, dali_works: bool) -> tuple[list[tuple[str, str]], lis
         attempt("reference", reference)
         if dali_works:
             attempt("DALI", dali)
-        if cuda and dali_works:
-            attempt("JPEG windows", lambda: _windows(f"{device}:0"))
     return lines, broken
-
-
-def _windows(device: str) -> str:
-    from ..engines.dali.decoder import fancy_windows, windows_work
-
-    with_fancy = fancy_windows() and windows_work(device, fancy=True)
-    exact = "decoded on the GPU" if with_fancy else "not decoded on the GPU, whole images are"
-    fast = "decoded on the GPU" if windows_work(device, fancy=False) else "not decoded on the GPU, whole images are"
-    return f"with fancy upsampling (the default) {exact}; with plain upsampling {fast}"

@@ -49,15 +49,11 @@ class OnGpu(Maker):
     def runner_for(self, views: tuple[View, ...], count: int) -> Runner:
         """Return the runner for up to ``count`` images."""
         from ..engines.dali.decoding import decoding_runner
-        from ..engines.dali.graph import HW_DECODER_LOAD, DecoderOptions
-        from ..engines.dali.routes import windows_on_gpu
+        from ..engines.dali.graph import DecoderOptions
 
         most, runner = self._runners.get(views, (0, None))
         if runner is None or most < count:
-            options, fancy = self._options, self._options.jpeg_fancy_upsampling is not False
-            roi = len(views) == 1 and windows_on_gpu(options, str(self.device), fancy=fancy)
-            load = HW_DECODER_LOAD if options.hw_decoder_load == "auto" else float(options.hw_decoder_load)
-            decoder = DecoderOptions(roi, load, fancy)
+            decoder = DecoderOptions.of(self._options)
             most = count + count // 4
             runner = decoding_runner(views, self.device, decoder, most=most, threads=self.host.threads, ahead=_AHEAD)
             self._runners[views] = most, runner

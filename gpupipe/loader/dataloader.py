@@ -82,7 +82,7 @@ class DataLoader(TorchLoader[Batches]):
         device: device of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By default a GPU
             if there is one.
         engine: ``"auto"``, ``"dali"``, ``"torch"``, ``"null"``, or an engine with its options, such as
-            ``engines.Dali(roi=False)``.
+            ``engines.Dali(hw_decoder_load=0.5)``.
         seed: seed of order and augmentation. By default it is drawn at first use from ``generator``, the sampler's
             generator or torch's global one, so that ``torch.manual_seed`` reproduces a run, or before an epoch that
             epoch.

@@ -21,7 +21,6 @@ HEALTHY = Installed(
     dali_error=None,
     driver="580.10",
     torch_cuda="13.0",
-    nvjpeg=(13, 2),
     gpus=("NVIDIA H200, 139 GiB",),
     turbo="3.1.0",
     shm_bytes=8 << 30,
@@ -51,21 +50,12 @@ def test_a_healthy_machine_has_no_findings() -> None:
             "installed at once",
             "&& pip install nvidia-dali-cuda120",
         ),
-        (
-            {"wheels": ("nvidia-dali-cuda120",), "nvjpeg": (12, 4)},
-            "note",
-            "nvJPEG is 12.4: decoding windows of JPEGs on the GPU with Pillow's chroma upsampling needs 13.2",
-            "pip uninstall -y nvidia-dali-cuda120 && pip install nvidia-dali-cuda130 'nvidia-nvjpeg>=13.2'",
-        ),
-        ({"nvjpeg": (13, 1)}, "note", "nvJPEG is 13.1", "pip install -U 'nvidia-nvjpeg>=13.2'"),
-        ({"nvjpeg": (12, 4), "torch_cuda": "12.8"}, "note", "nvJPEG is 12.4", "jpeg_fancy_upsampling=False"),
-        ({"nvjpeg": None}, "note", "nvJPEG is not found", "nvidia-nvjpeg>=13.2"),
         ({"dali": None, "dali_error": "OSError: libcuda"}, "wrong", "cannot be imported: OSError", "--force-reinstall"),
         ({"dali": "1.50.0"}, "wrong", "older than 2.4", "pip install -U nvidia-dali-cuda130"),
         ({"dali": None, "wheels": ()}, "note", "DALI is not installed", "pip install nvidia-dali-cuda120"),
         ({"torch_cuda": None, "gpus": ()}, "wrong", "built for the CPU only", "install torch for CUDA"),
         ({"gpus": ()}, "wrong", "sees no GPU", "CUDA_VISIBLE_DEVICES"),
-        ({"gpus": (), "driver": None, "nvjpeg": None}, "note", "there is no GPU", "nothing"),
+        ({"gpus": (), "driver": None}, "note", "there is no GPU", "nothing"),
         ({"turbo": None}, "note", "no libjpeg-turbo", "pillow"),
         ({"shm_bytes": 64 << 20}, "note", "/dev/shm has 67.1 MB", "--shm-size"),
         ({"quota": 4.0}, "note", "may use only 4 of them", "num_workers=4"),
@@ -113,7 +103,7 @@ def test_the_installed_version_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_this_machine() -> None:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
     assert result.exit_code == 0, result.output
-    for text in ("torch", "DALI", "nvJPEG", "libjpeg-turbo", "cores usable", "/dev/shm", "engine=auto", "works: "):
+    for text in ("torch", "DALI", "libjpeg-turbo", "cores usable", "/dev/shm", "engine=auto", "works: "):
         assert text in result.output
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import parity_measure as parity
 import pytest
@@ -60,7 +60,7 @@ def test_no_byte_changes_while_the_gpu_multiplies_matrices(
 
 
 def by(root: Path, where: str, load: float, **options: Any) -> tuple[str, Any]:
-    """(who decoded windows of these files, how far they are from the reference)"""
+    """(who decoded these files, how far they are from the reference)"""
     dataset = parity.folder(root, parity.CASES["random crop"])
     found = parity.measure(dataset, where, hw_decoder_load=load, **options)["reference"]
     return decoded_by(found, jpeg_engine=load > 0), found
@@ -78,20 +78,13 @@ def test_with_default_settings_the_gpu_decodes(
 
 
 @pytest.mark.parametrize("chroma", ["4:2:0", "4:4:4"])
-@pytest.mark.parametrize("roi", ["auto", False])
 @pytest.mark.parametrize("fancy", [True, False])
 def test_who_decodes_with_each_setting(
-    fancy: bool,
-    roi: Literal["auto", False],
-    chroma: str,
-    photographs: dict[str, Path],
-    where: str,
-    measured: Callable[..., None],
+    fancy: bool, chroma: str, photographs: dict[str, Path], where: str, measured: Callable[..., None]
 ) -> None:
-    """``roi="auto"`` leaves windows alone if they would be the CPU's, so no setting but ``roi=True`` leads there."""
     # Without the JPEG engine, whose pixels may equal the CPU's.
-    who, found = by(photographs[chroma], where, 0.0, jpeg_fancy_upsampling=fancy, roi=roi)
-    name = f"{'fancy' if fancy else 'plain'} upsampling, roi={roi}, {chroma}"
+    who, found = by(photographs[chroma], where, 0.0, jpeg_fancy_upsampling=fancy)
+    name = f"{'fancy' if fancy else 'plain'} upsampling, {chroma}"
     measured(f"decoded by: {name}", who=who, equal=found.equal, max=found.max, mean=found.mean)
     assert who == ("GPU" if where == "cuda" else "CPU")
     assert found.mean < 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,8 +16,6 @@ from support import SEED, N, all_seen, images_of, spawned
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
-from gpupipe.engines.dali import decoder
-from gpupipe.engines.dali.decoder import _try, windows_work
 from gpupipe.pipelines import imagenet
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -142,24 +139,6 @@ def test_torch_and_dali_of_two_versions_of_cuda(numbered: Path, measured: Callab
         torch=torch.__version__, torch_cuda=torch.version.cuda, dali=nvidia.dali.__version__,
         gpu=torch.cuda.get_device_name(), libraries=libraries,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("fancy", [True, False])
-def test_the_window_self_test_gives_a_verdict_and_remembers_it(
-    fancy: bool, cache: Path, monkeypatch: pytest.MonkeyPatch, measured: Callable[..., None]
-) -> None:
-    """In a process of its own: on some GPUs some versions of the decoder end theirs."""
-    monkeypatch.setattr(decoder, "_verdicts", {})
-    shutil.rmtree(cache / "roi", ignore_errors=True)
-    works = windows_work("cuda:0", fancy=fancy)
-    assert windows_work("cuda:0", fancy=fancy) is works
-    monkeypatch.setattr(decoder, "_verdicts", {})  # as in the next process
-    assert windows_work("cuda:0", fancy=fancy) is works
-    verdict, reason = _try("cuda:0", fancy)
-    upsampling = "fancy" if fancy else "plain"
-    measured(f"windows, {upsampling}", works=works, reason=reason)
-    assert isinstance(works, bool) and verdict is works and reason
-    assert any(cache.rglob("*.json"))
 
 
 def test_no_gpu_memory_before_the_first_iter(numbered: Path) -> None:

@@ -57,8 +57,8 @@ def judge(dataset: Dataset, found: Difference, where: str) -> None:
 
 @pytest.mark.parametrize("decoder", parity.DECODERS)
 def test_every_decoder(decoder: str, where: str, tmp_path: Path, measured: Callable[..., None]) -> None:
-    """Hardware and hybrid, fancy and plain upsampling, windows and whole images. Fails where a window is not the part
-    of the image that it should be."""
+    """Hardware and hybrid, fancy and plain upsampling. Fails where a window is not the part of the image that it should
+    be."""
     files = parity.jpegs(tmp_path)
     for name in ("random crop", "imagenet.train"):
         dataset = parity.folder(files, {**parity.CASES, **parity.RECIPES}[name])

@@ -116,9 +116,9 @@ def test_a_graph_by_hand_gets_the_settings_that_gpupipe_chose() -> None:
 
     paths = (str(ROOT / "not-read.jpg"),)
     job = resolved(Job("a", "dali-by-hand", hw_decoder_load=0.4, files="4:2:0"), Work(paths, device="cpu"))
-    assert job.roi is True and job.fancy_upsampling is True and job.hw_decoder_load == 0.4
-    plain = resolved(Job("a", "dali-by-hand", roi=False, fancy_upsampling=False), Work(paths, device="cpu"))
-    assert plain.roi is False and plain.fancy_upsampling is False
+    assert job.fancy_upsampling is True and job.hw_decoder_load == 0.4
+    plain = resolved(Job("a", "dali-by-hand", fancy_upsampling=False), Work(paths, device="cpu"))
+    assert plain.fancy_upsampling is False
 
 
 def test_sets_of_files_belong_to_their_work(photos: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
     assert NEVER in gpu(tmp_path)
     result = {
         "machine": {"gpus": ["some GPU"], "cpu": "some CPU", "cores": 16, "date": "2030-01-01"},
-        "decoders": {"fancy upsampling, windows": {"4:2:0, load 0.5": {
+        "decoders": {"fancy upsampling": {"4:2:0, load 0.5": {
             "decoded_by": "CPU", "equal": 1.0, "max": 0.0, "mean": 0.0,
         }}},
         "race": {"default settings, windows": {"bytes": 3, "batches": 200}},
@@ -160,6 +160,6 @@ def test_the_page_shows_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "gpu_tests.json").write_text(json.dumps(tests))
     text = gpu(tmp_path)
     assert NEVER not in text
-    assert "| fancy upsampling, windows | 4:2:0, load 0.5 | CPU | 100 % | 0 | 0.00 |" in text
+    assert "| fancy upsampling | 4:2:0, load 0.5 | CPU | 100 % | 0 | 0.00 |" in text
     assert "**3** bytes changed in 200 batches" in text
     assert "The GPU tests: 2 passed, 1 failed, 1 not run." in text

@@ -24,13 +24,13 @@ PIXELS = pictures()
 NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def graph(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> Graph:
+def graph(pipeline: T.Compose, form: Any = "paths") -> Graph:
     """As on a GPU, on the CPU."""
     return build_graph(
         pipeline,
         end=graph_end(pipeline.skeleton, whole=True),
         feed=Feed(form),
-        decoder=DecoderOptions(roi=roi),
+        decoder=DecoderOptions(),
         batch_size=4,
         num_threads=1,
         prefetch=2,
@@ -38,9 +38,9 @@ def graph(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> Graph:
     )
 
 
-def operators(pipeline: T.Compose, form: Any = "paths", roi: bool = True) -> list[str]:
+def operators(pipeline: T.Compose, form: Any = "paths") -> list[str]:
     """The graph's operators in order, without inputs, reading, and the look at the header."""
-    pipe = graph(pipeline, form, roi).pipe
+    pipe = graph(pipeline, form).pipe
     pipe.build()
     names = [str(op.spec).splitlines()[0].removeprefix("OpSpec for ").rstrip(":") for op in pipe._ops]
     return [n for n in names if n not in ("ExternalSource", "io__file__Read", "PeekImageShape")]
@@ -89,10 +89,6 @@ def test_neighbors_are_fused(pipeline: list[Any], expected: list[str]) -> None:
 
 def test_uint8_channels_last_needs_no_transpose() -> None:
     assert operators(imagenet.train(32, dtype="uint8", memory_format="channels_last")) == [WINDOW, "Resize", "Flip"]
-
-
-def test_without_windows_the_whole_image_is_decoded_and_cut() -> None:
-    assert operators(imagenet.train(64), roi=False) == [DECODE, "Slice", "Resize", "CropMirrorNormalize"]
 
 
 def test_arrays_are_not_decoded() -> None:

@@ -187,5 +187,5 @@ def test_what_is_wrong_on_a_page_is_seen() -> None:
     ]
     text = "`gpupipe index DIR --no-such`, `gpupipe demo --epochs 2` and `gpupipe no`\n```sh\nmake test\nmake no\n```\n"
     assert unknown_commands(text) == ["gpupipe index DIR --no-such", "gpupipe no", "make no"]
-    text = "`datasets.Zip`, `datasets.No`, `gpupipe.Shard.from_env()`, `gpupipe.no()`, `engines.Dali(roi=False)`"
+    text = "`datasets.Zip`, `datasets.No`, `gpupipe.Shard.from_env()`, `gpupipe.no()`, `engines.Dali(graph='whole')`"
     assert unknown_names(text) == ["datasets.No", "gpupipe.no"]

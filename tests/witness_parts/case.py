@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpupipe import DataLoader, GpupipeError, datasets, engines, transforms as T
+from gpupipe import DataLoader, GpupipeError, datasets, transforms as T
 
 from .inputs import Inputs
 from .watch import Watch, refused
@@ -23,12 +23,11 @@ ENGINES: dict[str, dict[str, Any]] = {
     "torch": {"engine": "torch"},
     "torch-2": {"engine": "torch", "num_workers": 2},
     "dali": {"engine": "dali", "num_workers": 2},
-    "dali-whole": {"engine": engines.Dali(roi=False), "num_workers": 2},
     "auto": {"engine": "auto", "num_workers": 2},
 }
 """By the names that the witness file has. The number is that of worker processes."""
 ALL = ("null", "torch", "dali")
-EVERY = ("null", "torch", "torch-2", "dali", "dali-whole", "auto")
+EVERY = ("null", "torch", "torch-2", "dali", "auto")
 TRAIN = T.Compose(
     [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5,) * 3, (0.2,) * 3)]
 )

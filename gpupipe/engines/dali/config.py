@@ -21,26 +21,22 @@ class Dali(Options, EngineConfig):
     ``cache=`` has kept, and images in memory (:class:`gpupipe.datasets.Arrays`). The thread that decodes or looks up
     such an image also transforms it, with torch, which takes less time and is closer to the reference.
 
-    On a CPU, DALI decodes, and host threads run the ops image by image from the first one that is cheaper there. If the
-    transforms contain user code for single images, host threads run it and the ops after it on every device. ``repr``
-    shows which ops run on the host.
+    On a CPU, DALI decodes no more than the window of a first crop, and host threads run the ops image by image from the
+    first one that is cheaper there. If the transforms contain user code for single images, host threads run it and the
+    ops after it on every device. ``repr`` shows which ops run on the host.
 
     Args:
-        roi: decode only the window of the first crop. ``"auto"``: on the CPU always (it is bit-exact); on a GPU
-            if nvJPEG decodes such windows itself with this upsampling (with the fancy one from version 13.2 on), and a
-            self-test in a process of its own passes, because some versions of the decoder crash on some GPUs.
         hw_decoder_load: share of JPEGs given to the GPU's hardware decoder, 0 to 1. ``"auto"`` is 0.65, DALI's default.
         jpeg_fancy_upsampling: on a GPU, upsample chroma as libjpeg and Pillow do. ``"auto"`` is ``True``, for the same
-            pixels; ``False`` is faster, above all with an nvJPEG before 13.2, which then decodes windows, and differs
-            at edges of color.
+            pixels; ``False`` is faster, and differs at edges of color.
         video: what decodes clips. ``"pyav"``: PyAV, in ``num_workers`` threads, the same pixels in every engine and on
             every device. ``"nvdec"``: the GPU's video decoder; PyAV decodes what it rejects. ``"auto"`` is ``"pyav"``
             until ``"nvdec"`` has been verified on a GPU.
         graph: ``"auto"``: as above. ``"whole"``: DALI runs on a CPU everything that it runs on a GPU, which is slower
             and further from the reference.
 
-    >>> Dali(roi=False, hw_decoder_load=0.5)
-    Dali(roi=False, hw_decoder_load=0.5, jpeg_fancy_upsampling='auto', video='auto', graph='auto')
+    >>> Dali(hw_decoder_load=0.5)
+    Dali(hw_decoder_load=0.5, jpeg_fancy_upsampling='auto', video='auto', graph='auto')
     """
 
     name: ClassVar[str] = "dali"

@@ -61,7 +61,7 @@ def _graph(
     with pipe:
         raw, arguments = encoded("encoded"), decoder.arguments(cuda)
         windows = [_window(k) for k in range(len(views))]
-        if len(views) == 1 and decoder.roi:
+        if len(views) == 1 and not cuda:
             images = [fn.decoders.image_slice(raw, **windows[0], **arguments)]
         else:
             whole = fn.decoders.image(raw, **arguments)

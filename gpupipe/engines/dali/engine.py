@@ -25,7 +25,6 @@ from ..delivery import target_to_device, to_device
 from ..pillow_speed import PillowSpeed
 from . import pools
 from .codings import is_safe
-from .decoder import nvjpeg_version
 from .executors import Executor, Started
 from .graph import ACCEPTS, MEDIA, DecoderOptions, Graph, build_graph, rows_fed, turns_fed
 from .messages import clean
@@ -191,12 +190,9 @@ class DaliEngine(Engine):
     def _decodes(self) -> str:
         if self.feed.form == "pixels":
             return "none"
-        what = "windows" if self.decoder.roi else "whole images"
         if not self.executor.on_gpu:
-            return what
-        version = nvjpeg_version()
-        upsampling = "fancy" if self.decoder.jpeg_fancy_upsampling else "plain"
-        return f"nvJPEG {'.'.join(map(str, version)) if version else '?'}, {what}, {upsampling} upsampling"
+            return "windows"
+        return f"nvJPEG, {'fancy' if self.decoder.jpeg_fancy_upsampling else 'plain'} upsampling"
 
 
 def _graph(executor: Executor, feed: Feed, decoder: DecoderOptions, nvdec: bool) -> Graph:

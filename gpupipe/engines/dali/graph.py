@@ -21,6 +21,7 @@ from .api import conditional, fn, types
 from .graph_end import GraphEnd
 from .lower import Output, lower
 from .lowering import Canvas, Input
+from .options import Options
 
 if TYPE_CHECKING:
     from nvidia.dali import Pipeline
@@ -36,13 +37,16 @@ MEDIA = "media"
 
 @dataclass(frozen=True)
 class DecoderOptions:
-    """Options of decoding, equal for normal operation and for finding bad samples."""
+    """Options of decoding on a GPU."""
 
-    roi: bool = True
-    """Decode only the window of a first crop, with the pixels of a full decode. Exception: in JPEGs with subsampled
-    chroma, windows one pixel wide at the left edge differ by up to 16 levels."""
     hw_decoder_load: float = HW_DECODER_LOAD
     jpeg_fancy_upsampling: bool = True
+
+    @classmethod
+    def of(cls, options: Options) -> DecoderOptions:
+        """Return the options that ``"auto"`` means."""
+        load = HW_DECODER_LOAD if options.hw_decoder_load == "auto" else float(options.hw_decoder_load)
+        return cls(load, options.jpeg_fancy_upsampling is not False)
 
     def arguments(self, cuda: bool) -> dict[str, Any]:
         common: dict[str, Any] = {"adjust_orientation": False, "output_type": types.RGB}
@@ -175,7 +179,11 @@ def build_graph(
 
             def decode(start: Any, shape: Any) -> Any:
                 window = {} if start is None else {"start": own(start), "shape": own(shape), "axes": [0, 1]}
-                if window and decoder.roi:
+                # On a CPU a window has the pixels of a full decode. Exception: in JPEGs with subsampled chroma, windows
+                # one pixel wide at the left edge differ by up to 16 levels. On a GPU, nvImageCodec passes windows with
+                # fancy upsampling to libjpeg-turbo before nvJPEG 13.2, and some versions crash on some GPUs
+                # (https://github.com/NVIDIA/nvImageCodec/issues/55).
+                if window and not cuda:
                     image = fn.decoders.image_slice(raw, **window, **arguments)
                 else:
                     image = fn.decoders.image(raw, **arguments)

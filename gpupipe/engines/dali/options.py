@@ -16,17 +16,15 @@ Video = Literal["auto", "pyav", "nvdec"]
 class Options:
     """See :class:`~.config.Dali`."""
 
-    roi: Literal["auto"] | bool = "auto"
     hw_decoder_load: Literal["auto"] | float = "auto"
     jpeg_fancy_upsampling: Literal["auto"] | bool = "auto"
     video: Video = "auto"
     graph: Literal["auto", "whole"] = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("roi", "jpeg_fancy_upsampling"):
-            value = getattr(self, name)
-            if not (isinstance(value, bool) or _is_one_of(value, ("auto",))):
-                raise ConfigError(f'Dali: {name} must be "auto", True or False, not {value!r}')
+        fancy = self.jpeg_fancy_upsampling
+        if not (isinstance(fancy, bool) or _is_one_of(fancy, ("auto",))):
+            raise ConfigError(f'Dali: jpeg_fancy_upsampling must be "auto", True or False, not {fancy!r}')
         if not _is_one_of(self.video, get_args(Video)):
             raise ConfigError(f"Dali: video must be one of {', '.join(get_args(Video))}, not {self.video!r}")
         if not _is_one_of(self.graph, ("auto", "whole")):

@@ -13,13 +13,10 @@ Importing DALI takes most of a loader's start, so it is imported only when an en
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...imports import uncollected
-from ...reading.choose import feed_of
 from ...reading.setup import Setup
 from ...reading.windows import window_of
 from ...signal_handlers import deferred
@@ -28,15 +25,11 @@ from ..host.clip_frames import ClipBatches
 from ..host.engine import HostEngine
 from ..host.kept_images import KeptImages
 from ..host.pixel_images import PixelImages
-from . import decoder
-from .codings import is_safe
 from .options import Options
 
 if TYPE_CHECKING:
     from .executors import Executor
     from .graph_end import GraphEnd
-
-log = logging.getLogger("gpupipe")
 
 
 class Route(ABC):
@@ -106,46 +99,14 @@ class _Graph(Route):
         self._setup, self._options, self._executor = setup, options, executor
 
     def build(self) -> Engine:
-        from .graph import HW_DECODER_LOAD, DecoderOptions
-
         with deferred(), uncollected():  # an import of DALI that a signal interrupted cannot be repeated
             from .engine import DaliEngine
+            from .graph import DecoderOptions
 
         options = self._options
-        # "auto" means True, and DALI's own share.
-        fancy = options.jpeg_fancy_upsampling is not False
-        load = HW_DECODER_LOAD if options.hw_decoder_load == "auto" else float(options.hw_decoder_load)
-        decodes = DecoderOptions(self._roi(fancy), load, fancy)
-        return DaliEngine(self._setup, decodes, self._executor, nvdec=options.video == "nvdec")
+        return DaliEngine(self._setup, DecoderOptions.of(options), self._executor, nvdec=options.video == "nvdec")
 
     def remark(self) -> str:
         if not self._setup.cuda or self._executor.on_gpu:
             return ""
         return f"DALI decodes on the CPU, and only batches are finished on the GPU, because {self._executor.end.why}"
-
-    def _roi(self, fancy: bool) -> bool:
-        if not self._executor.on_gpu:
-            return self._options.roi is not False
-        return windows_on_gpu(self._options, self._setup.device, fancy=fancy, used=self._decodes_windows)
-
-    def _decodes_windows(self) -> bool:
-        """Return whether DALI decodes files of which a first crop takes a window."""
-        from .graph import ACCEPTS
-
-        feed = feed_of(self._setup, ACCEPTS, is_safe)
-        return feed.form in ("paths", "encoded") and window_of(self._setup.pipeline.skeleton) is not None
-
-
-def windows_on_gpu(options: Options, device: str, *, fancy: bool, used: Callable[[], bool] = lambda: True) -> bool:
-    """Return whether a GPU shall decode only windows. ``used``: whether there are any."""
-    roi, on_gpu = options.roi, not fancy or decoder.fancy_windows()
-    if roi is True and not on_gpu:
-        found, wanted = decoder.nvjpeg_version(), ".".join(map(str, decoder.FANCY_WINDOWS))
-        log.warning(
-            "roi=True with fancy upsampling needs nvJPEG %s, but this is %s: windows of most JPEGs are decoded on "
-            'the CPU; use roi="auto", jpeg_fancy_upsampling=False, or a newer nvJPEG (see gpupipe doctor)',
-            wanted, ".".join(map(str, found)) if found else "none",
-        )  # fmt: skip
-    if roi != "auto":
-        return roi
-    return on_gpu and used() and decoder.windows_work(device, fancy=fancy)
