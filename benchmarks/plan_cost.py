@@ -137,8 +137,8 @@ def _inputs(dataset: Sizes) -> list[Input]:
     """Inputs of the DALI engine's graph besides paths."""
     from nvidia.dali import Pipeline
 
+    from gpupipe.engines.dali.graph import lower
     from gpupipe.engines.dali.graph_end import GraphEnd
-    from gpupipe.engines.dali.lower import lower
 
     canvas = Canvas(lambda start, shape: start, None, "cpu")
     with Pipeline(batch_size=1, num_threads=1, device_id=None):

@@ -180,7 +180,7 @@ def test_the_check_finds_violations(file: str, source: str, message: str) -> Non
         ("rng.py", "import numpy\nfrom .errors import ConfigError"),
         ("loader/arguments.py", "from ..translate.datasets import translated"),
         ("types.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .transforms.ops import Op"),
-        ("engines/dali/graph.py", "import nvidia.dali.fn\nfrom .lower import x\nfrom ...transforms import ops"),
+        ("engines/dali/graph.py", "import nvidia.dali.fn\nfrom .runner import x\nfrom ...transforms import ops"),
         ("engines/dali/engine.py", "from ...system import trim"),
         ("cli.py", "from . import loader, bench, translate"),
         ("datasets/user_code.py", "import torch"),

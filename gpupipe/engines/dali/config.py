@@ -85,4 +85,4 @@ class Dali(Options, EngineConfig):
     def remarks(self, setup: Setup) -> list[str]:
         from .routes import route_of
 
-        return [sentence for sentence in (by_pillow(setup.dataset), route_of(setup, self).remark()) if sentence]
+        return [sentence for sentence in (by_pillow(setup.dataset), route_of(setup, self).remark) if sentence]

@@ -14,9 +14,8 @@ import torch
 from ...transforms.ops import Op, Resize
 from ...transforms.ops.op import Array
 from .api import fn, types
-from .graph import DecoderOptions, Graph, encoded, new_pipeline
+from .graph import DecoderOptions, Graph, Output, encoded, new_pipeline
 from .graph_end import GraphEnd
-from .lower import Output
 from .lowering.geometry import interpolation_of, is_another_filter, size_of
 from .runner import Runner
 

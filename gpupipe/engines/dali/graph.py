@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...reading.reader import Feed, MediaForm
 from ...transforms.compose import Compose
+from ...transforms.ops import Op
 from .api import conditional, fn, types
 from .graph_end import GraphEnd
-from .lower import Output, lower
-from .lowering import Canvas, Input
+from .lowering import Canvas, Input, paint
 from .options import Options
 
 if TYPE_CHECKING:
@@ -57,6 +57,16 @@ class DecoderOptions:
                 "jpeg_fancy_upsampling": self.jpeg_fancy_upsampling,
             }
         return common
+
+
+class Output(NamedTuple):
+    """One output of the graph."""
+
+    node: Any
+    layout: str
+    """``"HWC"`` or ``"CHW"``."""
+    dtype: str
+    """Data type of the values; DALI cannot write bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -198,3 +208,25 @@ def build_graph(
         outputs = lower(canvas, pipeline.skeleton, pipeline.memory_format, end)
         pipe.set_outputs(*(output.node for output in outputs), *sizes)
     return Graph(pipe, tuple(canvas.inputs), tuple(outputs), end)
+
+
+def lower(canvas: Canvas, ops: Sequence[Op], memory_format: str, end: GraphEnd) -> list[Output]:
+    """Put the ops on the canvas: the outputs, one for each view that the graph makes.
+
+    A graph that is gone on from hands bytes out as they lie, [H, W, C].
+    """
+    paint(canvas, ops[: end.shared])
+    if not end.branches:
+        return [_finish(canvas, memory_format, whole=end.shared == len(ops))]
+    canvas.settle()  # one decode for all
+    outputs = []
+    for k, (branch, n) in enumerate(zip(ops[end.shared].branches, end.branches, strict=True)):
+        view = canvas.fork()
+        paint(view, branch[:n], (end.shared, k))
+        outputs.append(_finish(view, memory_format, whole=n == len(branch)))
+    return outputs
+
+
+def _finish(canvas: Canvas, memory_format: str, *, whole: bool) -> Output:
+    layout = "HWC" if memory_format == "channels_last" or (canvas.dtype == "uint8" and not whole) else "CHW"
+    return Output(canvas.finish(layout), layout, canvas.dtype)

@@ -13,8 +13,9 @@ Importing DALI takes most of a loader's start, so it is imported only when an en
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...imports import uncollected
 from ...reading.setup import Setup
@@ -32,34 +33,34 @@ if TYPE_CHECKING:
     from .graph_end import GraphEnd
 
 
-class Route(ABC):
+class Route(NamedTuple):
     """A route through the engine. Starts nothing before the engine runs."""
 
-    @abstractmethod
-    def build(self) -> Engine: ...
-
-    def remark(self) -> str:
-        """A note on the route for users; empty if there is none."""
-        return ""
+    build: Callable[[], Engine]
+    remark: str = ""
+    """A note on the route for users."""
 
 
 def route_of(setup: Setup, options: Options) -> Route:
     """Return the route of a setup. Raises :class:`~gpupipe.errors.PipelineError` that names what no route can do."""
     clips = ClipBatches.of(setup)
     if clips is not None:
-        return _Clips(setup, clips)
+        return Route(partial(HostEngine.of_clips, setup, clips))
     # "whole" asks for DALI's own operators.
     pixels = None if options.graph == "whole" else PixelImages.of(setup)
     if pixels is not None:
-        return _Pixels(setup, pixels)
+        return Route(partial(HostEngine.of_pixels, setup, pixels))
     from .executors import GraphAlone, GraphThenThreads
 
-    end = end_of(setup, options)
+    end, ops = end_of(setup, options), setup.pipeline.skeleton
     images = KeptImages.of(setup)
     # A graph would only pass on the window that a first crop takes of a cached image.
-    if images is not None and end.then_threads and end.shared == int(window_of(setup.pipeline.skeleton) is not None):
-        return _Kept(setup, images, end)
-    return _Graph(setup, options, GraphThenThreads(setup, end) if end.then_threads else GraphAlone(setup, end))
+    if images is not None and end.then_threads and end.shared == int(window_of(ops) is not None):
+        return Route(partial(HostEngine.of_images, setup, images, end.names(ops)))
+    if not end.then_threads:
+        return Route(partial(_with_graph, setup, options, GraphAlone(setup, end)))
+    where = f"DALI decodes on the CPU, and only batches are finished on the GPU, because {end.why}"
+    return Route(partial(_with_graph, setup, options, GraphThenThreads(setup, end)), where if setup.cuda else "")
 
 
 def end_of(setup: Setup, options: Options) -> GraphEnd:
@@ -70,43 +71,8 @@ def end_of(setup: Setup, options: Options) -> GraphEnd:
     return graph_end(setup.pipeline.skeleton, whole=whole, common=setup.dataset.common_size)
 
 
-class _Clips(Route):
-    def __init__(self, setup: Setup, clips: ClipBatches):
-        self._setup, self._clips = setup, clips
-
-    def build(self) -> Engine:
-        return HostEngine.of_clips(self._setup, self._clips)
-
-
-class _Pixels(Route):
-    def __init__(self, setup: Setup, images: PixelImages):
-        self._setup, self._images = setup, images
-
-    def build(self) -> Engine:
-        return HostEngine.of_pixels(self._setup, self._images)
-
-
-class _Kept(Route):
-    def __init__(self, setup: Setup, images: KeptImages, end: GraphEnd):
-        self._setup, self._images, self._end = setup, images, end
-
-    def build(self) -> Engine:
-        return HostEngine.of_images(self._setup, self._images, self._end.names(self._setup.pipeline.skeleton))
-
-
-class _Graph(Route):
-    def __init__(self, setup: Setup, options: Options, executor: Executor):
-        self._setup, self._options, self._executor = setup, options, executor
-
-    def build(self) -> Engine:
-        with deferred(), uncollected():  # an import of DALI that a signal interrupted cannot be repeated
-            from .engine import DaliEngine
-            from .graph import DecoderOptions
-
-        options = self._options
-        return DaliEngine(self._setup, DecoderOptions.of(options), self._executor, nvdec=options.video == "nvdec")
-
-    def remark(self) -> str:
-        if not self._setup.cuda or self._executor.on_gpu:
-            return ""
-        return f"DALI decodes on the CPU, and only batches are finished on the GPU, because {self._executor.end.why}"
+def _with_graph(setup: Setup, options: Options, executor: Executor) -> Engine:
+    with deferred(), uncollected():  # an import of DALI that a signal interrupted cannot be repeated
+        from .engine import DaliEngine
+        from .graph import DecoderOptions
+    return DaliEngine(setup, DecoderOptions.of(options), executor, nvdec=options.video == "nvdec")
