@@ -14,9 +14,8 @@ from torchvision.transforms.v2 import functional as F
 
 from gpupipe import transforms as T
 from gpupipe.kernels.moving import Moves
-from gpupipe.kernels.warp import displacements
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
-from gpupipe.transforms.ops import Crop, Elastic, Flip, Op, Perspective, Resize, Warp
+from gpupipe.transforms.ops import Crop, Flip, Op, Perspective, Resize, Warp
 from gpupipe.transforms.transform import Images
 
 __all__ = [
@@ -37,7 +36,7 @@ __all__ = [
 FORMATS = ("XYXY", "XYWH", "CXCYWH")
 PLAIN = ("crop", "pad", "pad like edge", "resize", "flip")
 DETECTION = ("zoom out", "window of boxes", "fixed size")
-WARPS = ("rotate", "affine", "quarter", "perspective", "elastic")
+WARPS = ("rotate", "affine", "quarter", "perspective")
 _NEAREST = InterpolationMode.NEAREST
 
 
@@ -116,19 +115,14 @@ def _step(rng: np.random.Generator, name: str, size: tuple[int, int], kind: str)
         translate, shear = rng.integers(-9, 10, 2).tolist(), rng.uniform(-15, 15, 2).tolist()
         op = affine_warp(images, everywhere, angle=angle, translate=tuple(translate), scale=scale, shear=tuple(shear))
         return Step(op, lambda x: F.affine(x, angle, translate, scale, shear, _NEAREST)), size
-    if name == "perspective":
-        ends = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-        starts = [[x + int(rng.integers(-5, 6)), y + int(rng.integers(-5, 6))] for x, y in ends]
-        from torchvision.transforms.functional import _get_perspective_coeffs
+    assert name == "perspective", name
+    ends = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+    starts = [[x + int(rng.integers(-5, 6)), y + int(rng.integers(-5, 6))] for x, y in ends]
+    from torchvision.transforms.functional import _get_perspective_coeffs
 
-        coefficients = _get_perspective_coeffs(starts, ends)
-        op = Perspective(everywhere, np.array([coefficients]), "nearest", kind=kind)  # type: ignore[arg-type]
-        return Step(op, lambda x: F.perspective(x, None, None, _NEAREST, coefficients=coefficients)), size
-    assert name == "elastic", name
-    seed = np.array([rng.integers(1 << 60)], np.uint64)
-    op = Elastic(everywhere, seed, alpha=(40.0, 30.0), sigma=(2.0, 2.0), interpolation="nearest")
-    field = displacements(seed, op, torch.empty(1, 1, *size))
-    return Step(op, lambda x: F.elastic(x, field, _NEAREST)), size
+    coefficients = _get_perspective_coeffs(starts, ends)
+    op = Perspective(everywhere, np.array([coefficients]), "nearest", kind=kind)  # type: ignore[arg-type]
+    return Step(op, lambda x: F.perspective(x, None, None, _NEAREST, coefficients=coefficients)), size
 
 
 def _detection(rng: np.random.Generator, name: str, size: tuple[int, int]) -> tuple[list[Step], tuple[int, int]]:

@@ -15,7 +15,6 @@ GROUPS = {
         "RandomRotation(30)",
         'RandomAffine(15, (0.1, 0.1), (0.8, 1.2), 10, "bilinear")',
         "RandomPerspective(p=1)",
-        "ElasticTransform(120.0)",
         "Compose([RandomZoomOut(p=1), Resize((128, 128))])",
     ),
     "Colors": (

@@ -62,30 +62,6 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     return hwc(filtered)
 
 
-def taps(x: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Filter [n, C, H, W] along an axis with kernels [n or 1, size], only where they fit into the image.
-
-    For GPUs, where cuDNN's float32 convolutions keep 10 bits of each number unless a script forbids it (TF32).
-    """
-    size = x.shape[axis] - kernel.shape[1] + 1
-    total: Tensor | None = None
-    for i in range(kernel.shape[1]):
-        part, weight = x.narrow(axis, i, size), kernel[:, i].view(-1, 1, 1, 1)
-        total = part * weight if total is None else total.addcmul_(part, weight)
-    assert total is not None
-    return total
-
-
-def smooth(x: Tensor, kernel_size: tuple[int, int], sigma: tuple[float, float]) -> Tensor:
-    """Blur f32[n, 1, H, W] along one axis after the other: much cheaper than torchvision's method, but not
-    bit-identical."""
-    across, down = (_kernel(n, [s], x.dtype, x.device) for n, s in zip(kernel_size, sigma, strict=True))
-    values = _reflected(x, kernel_size)
-    if x.device.type == "cuda":
-        return taps(taps(values, across, -1), down, -2)
-    return conv2d(conv2d(values, across[:, None, None]), down[:, None, :, None])
-
-
 @batch_form(ops.Noise, together="always")
 def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
     values = normal(op.seed, x[0].numel(), x.device).view_as(x)

@@ -57,11 +57,6 @@ def _streams(seed: Any, device: torch.device) -> Tensor:
     return _mix(on(np.asarray(seed, np.uint64).view(np.int64), device).clone() * _GOLDEN)
 
 
-def uniform(seed: Any, count: int, device: torch.device) -> Tensor:
-    """Return f32[n, count] in [0, 1), multiples of 2**-24."""
-    return ((bits(seed, count, device) >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24
-
-
 def normal(seed: Any, count: int, device: torch.device) -> Tensor:
     """Return f32[n, count] with mean 0 and deviation 1, from one word each (Box and Muller, *A note on the generation
     of random normal deviates*, 1958)."""

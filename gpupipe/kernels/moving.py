@@ -7,7 +7,6 @@ index for each pixel. A mask of any type, or many of them, is then gathered once
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,19 +21,15 @@ from ..transforms.boxes import (
     Clamping,
     cannot_follow,
     check_boxes,
-    clamp_boxes,
     clamp_keypoints,
-    convert_boxes,
-    corners,
-    hull,
     move_boxes,
     move_keypoints,
     size_after,
 )
-from ..transforms.ops import Crop, Elastic, Flip, Op, Perspective, Resize, Warp
+from ..transforms.ops import Crop, Flip, Op, Perspective, Resize, Warp
 from ..transforms.ops.op import I64, Array
 from .geometry import reach
-from .warp import affine_grid, displacements, identity_grid, perspective_grid
+from .warp import affine_grid, perspective_grid
 
 Nearest = Literal["floor", "center"]
 """Which pixel is the nearest: ``"floor"`` rounds positions down, as torch's ``nearest``, ``tv_tensors.Mask`` and
@@ -177,8 +172,6 @@ class Moves:
         if isinstance(op, Warp) and op.turns[row] >= 0:
             return np.rot90(np.arange(height * width).reshape(height, width), int(op.turns[row]))
         x = torch.empty(1, 1, height, width, dtype=torch.float64 if wide else torch.float32)
-        if isinstance(op, Elastic):
-            return _by_grid(identity_grid(height, width, x)[None] + self._fields[step.number].to(x.dtype), x)
         if isinstance(op, Warp):
             matrix = _matrix_for(op, row, step, "pil" if nearest == "center" else "tensor")
             if nearest == "center":
@@ -188,16 +181,6 @@ class Moves:
         if nearest == "center":
             return _by_pillow(Image.Transform.PERSPECTIVE, op.coefficients[row].tolist(), step)
         return _by_grid(perspective_grid(op.coefficients[row : row + 1], x), x)
-
-    @cached_property
-    def _fields(self) -> dict[int, Tensor]:
-        """The fields [1, H, W, 2] of elastic steps, by number."""
-        row = self._row
-        return {
-            step.number: displacements(step.op.seed[row : row + 1], step.op, torch.empty(1, 1, *step.before))
-            for step in self._steps
-            if isinstance(step.op, Elastic)
-        }
 
     def boxes(self, boxes: Array, format: BoxFormat = "XYXY", clamping: Clamping = "soft") -> Array:
         """Move bounding boxes like torchvision's v2 functionals.
@@ -214,31 +197,8 @@ class Moves:
         """
         boxes = check_boxes(boxes, format, clamping)
         for step in self._steps:
-            if isinstance(step.op, Elastic) and len(boxes):
-                boxes = self._elastic_boxes(boxes, step, format, clamping)
-            else:
-                boxes = move_boxes(step.op, self._row, boxes, step.before, format, clamping)
+            boxes = move_boxes(step.op, self._row, boxes, step.before, format, clamping)
         return boxes
-
-    def _elastic_boxes(self, boxes: Array, step: _Step, format: BoxFormat, clamping: Clamping) -> Array:
-        points = corners(convert_boxes(boxes, format, "XYXY"))
-        moved = hull(self._elastic(np.ceil(points), step)).astype(boxes.dtype)
-        moved = moved if clamping is None else clamp_boxes(moved, step.after, "XYXY")
-        return convert_boxes(moved, "XYXY", format)
-
-    def _elastic(self, points: Array, step: _Step) -> Array:
-        """Move points [..., 2] against the field at their pixel, as torchvision approximates its inverse."""
-        height, width = step.before
-        dtype = torch.float64 if points.dtype == np.float64 else torch.float32
-        x = torch.empty(1, 1, height, width, dtype=dtype)
-        # An elastic field says where each outgoing pixel comes from. Points need the inverse, which torchvision
-        # approximates by the negative field; this agrees with it, not with the exact inverse.
-        inverse = (identity_grid(height, width, x) - self._fields[step.number][0].to(dtype)).numpy()
-        # Limited before they become integers, because those cannot hold every float.
-        at = np.nan_to_num(points).clip(0, [width - 1, height - 1]).astype(np.int64)
-        moved = inverse[at[..., 1], at[..., 0]] + 1
-        moved = moved * (0.5 * np.array([width, height], moved.dtype)) - np.asarray(0.5, moved.dtype)
-        return np.asarray(moved)
 
     def keypoints(self, points: Array, clamping: Clamping = None) -> Array:
         """Move keypoints like torchvision's v2 functionals.
@@ -258,10 +218,7 @@ class Moves:
             )
         flat = points.reshape(-1, 2)
         for step in self._steps:
-            if isinstance(step.op, Elastic) and len(flat):
-                flat = self._elastic(flat, step).astype(points.dtype)
-            else:
-                flat = move_keypoints(step.op, self._row, flat, step.before)
+            flat = move_keypoints(step.op, self._row, flat, step.before)
         if clamping is not None:
             flat = clamp_keypoints(flat, self.out_size)
         return flat.reshape(points.shape)
@@ -277,7 +234,7 @@ def check_followed(ops: Sequence[Op], what: str = "masks, boxes and keypoints") 
 _Index: TypeAlias = "tuple[I64, I64] | I64"
 """Rows and columns, or one flat index for each pixel; negative outside the image."""
 
-_FOLLOWED = (Crop, Resize, Flip, Warp, Perspective, Elastic)
+_FOLLOWED = (Crop, Resize, Flip, Warp, Perspective)
 
 
 def _axes(step: _Step, row: int, nearest: Nearest, wide: bool) -> tuple[I64, I64] | None:

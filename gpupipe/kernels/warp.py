@@ -1,4 +1,4 @@
-"""Affine maps, perspective and elastic fields: on images as in Pillow and torchvision, and on batches."""
+"""Affine maps and perspective: on images as in Pillow and torchvision, and on batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch.nn.functional import grid_sample
 
 from ..transforms import ops
 from . import pillow
-from .blur_noise import smooth
-from .device_random import on, uniform
+from .device_random import on
 from .geometry import window
 from .picture import PIL_FILTERS, TRANSFORM, Picture, array, chw, hwc, pil
 from .registry import Form, batch_form, different_sizes, form, works_together
@@ -40,12 +39,6 @@ def perspective(image: Picture, op: ops.Perspective, i: int) -> Picture:
         return _transform(image, Image.Transform.PERSPECTIVE, op.coefficients[i], x.shape[:2], op)
     t = chw(image)[None]
     return hwc(sample_grid(t, perspective_grid(op.coefficients[i : i + 1], t), op.interpolation, op.fill)[0])
-
-
-@form(ops.Elastic)
-def elastic(image: Picture, op: ops.Elastic, i: int) -> Picture:
-    x = chw(image)[None]
-    return hwc(displace(x, displacements(op.seed[i : i + 1], op, x), op)[0])
 
 
 def _transform(image: Picture, method: Image.Transform, data: Any, size: tuple[int, int], op: Any) -> Image.Image:
@@ -85,13 +78,6 @@ def perspective_batch(x: Tensor, op: ops.Perspective) -> Tensor:
     if op.kind == "pil":
         return pillow.perspective(x, op.coefficients, op.interpolation, op.fill or (0.0,))
     return sample_grid(x, perspective_grid(op.coefficients, x), op.interpolation, op.fill)
-
-
-@batch_form(ops.Elastic)
-def elastic_batch(x: Tensor, op: ops.Elastic) -> Tensor:
-    if _as_image(x):
-        return _images_of(x, op, elastic)
-    return displace(x, displacements(op.seed, op, x), op)
 
 
 def _as_image(x: Tensor) -> bool:
@@ -173,34 +159,3 @@ def sample_grid(x: Tensor, grid: Tensor, mode: str, fill: tuple[float, ...] | No
         else:
             values = (values - color).mul_(mask).add_(color)
     return values.round_().to(x.dtype) if whole else values
-
-
-def identity_grid(h: int, w: int, x: Tensor) -> Tensor:
-    """Return the positions [h, w, 2] of all pixels in units of half the image, from its center."""
-    bounds = ((1 - w) / w, (w - 1) / w, (1 - h) / h, (h - 1) / h)
-    return _places(h, w, bounds, _working(x), x)[..., :2]
-
-
-def displacements(seed: Any, op: ops.Elastic, x: Tensor) -> Tensor:
-    """Return random fields f32[n, H, W, 2] in units of half the image: uniform noise, smoothed, times ``alpha``."""
-    h, w = x.shape[-2:]
-    noise = uniform(seed, 2 * h * w, x.device).view(-1, 2, h, w) * 2 - 1
-    fields = []
-    for axis, (alpha, length) in enumerate(zip(op.alpha, (w, h), strict=True)):
-        field, sigma = noise[:, axis : axis + 1], op.sigma[axis]
-        if sigma > 0:
-            size = int(8 * sigma + 1) | 1
-            field = smooth(field, (size, size), op.sigma)
-        fields.append(field[:, 0] * alpha / length)
-    return torch.stack(fields, dim=-1)
-
-
-def displace(x: Tensor, field: Tensor, op: ops.Elastic) -> Tensor:
-    """Apply torchvision's ``elastic`` with field [n, H, W, 2]."""
-    h, w = x.shape[-2:]
-    half = x.dtype == torch.float16 and x.device.type == "cpu"  # grid_sample does not support these
-    image = x.to(torch.float32) if half else x
-    dtype = _working(image)
-    grid = identity_grid(h, w, image)[None] + field.to(dtype)
-    out = sample_grid(image, grid, op.interpolation, op.fill)
-    return out.to(x.dtype) if half else out

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..kernels import FORMS
-from ..transforms.ops import Blur, Crop, Elastic, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
+from ..transforms.ops import Blur, Crop, Flip, Normalize, Op, Perspective, Resize, ToDtype, Warp
 from ..transforms.ops.op import F64, Mask
 
 _SUPPORT = {"bilinear": 1.0, "box": 0.5, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
@@ -185,7 +185,7 @@ def _border(ops: Sequence[Op], i: int, size: tuple[int, int]) -> Mask | None:
             size = int(op.height[i]), int(op.width[i])
         elif isinstance(op, Flip) and mask is not None:
             mask = _array(FORMS[Flip](mask, op, i))
-        elif isinstance(op, (Warp, Perspective, Elastic, Blur)):
+        elif isinstance(op, (Warp, Perspective, Blur)):
             if mask is not None:
                 black = op if isinstance(op, Blur) else replace(op, fill=None)
                 # Whatever takes a part of its value from the border belongs to it.

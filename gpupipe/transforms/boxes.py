@@ -147,7 +147,7 @@ def _where_drawn(
 def move_boxes(
     op: Op, at: Rows, boxes: Array, before: Size, format: BoxFormat = "XYXY", clamping: Clamping = "soft"
 ) -> Array:
-    """Move boxes [N, 4] as ``op`` moves pixels, except by elastic fields.
+    """Move boxes [N, 4] as ``op`` moves pixels.
 
     Args:
         before: height and width of the incoming images.
@@ -314,7 +314,7 @@ def _perspective(op: Perspective, at: Rows, points: Array) -> Array:
 
 
 def move_keypoints(op: Op, at: Rows, points: Array, before: Size) -> Array:
-    """Move points [N, 2] as ``op`` moves pixels, except by elastic fields.
+    """Move points [N, 2] as ``op`` moves pixels.
 
     Raises :class:`PipelineError` for an op that keypoints cannot follow.
     """

@@ -1,4 +1,4 @@
-"""Rotations, affine maps, perspective and elastic transforms with torchvision's arguments and distributions."""
+"""Rotations, affine maps and perspective with torchvision's arguments and distributions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..errors import ConfigError
 from . import fields
 from .fields import Color, Converted, Flag, Interpolation, Probability, frozen
 from .matrices import affine_warp, rotation_warp
-from .numbers import below, between, by_chance, everywhere, seeds
-from .ops import Elastic, Perspective
+from .numbers import below, between, by_chance, everywhere
+from .ops import Perspective
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
-__all__ = ["ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"]
+__all__ = ["RandomAffine", "RandomPerspective", "RandomRotation"]
 
 Numbers = tuple[float, ...]
 Point = tuple[float, float]
@@ -73,18 +73,6 @@ def _scale(value: Any, what: str) -> Point | None:
     if scale is not None and not 0 < scale[0] <= scale[1]:
         raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {value!r}")
     return scale
-
-
-def _both_axes(value: Any, what: str) -> Point:
-    values = fields.numbers(1, 2)(value, what)
-    return values[0], values[-1]
-
-
-def _deviations(value: Any, what: str) -> Point:
-    sigma = _both_axes(value, what)
-    if min(sigma) < 0 or (max(sigma) > 0 and min(sigma) == 0):
-        raise ConfigError(f"{what} must be positive, or zero for both axes, not {value!r}")
-    return sigma
 
 
 def check_mode(transform: Transform, interpolation: str, images: Images) -> None:
@@ -264,54 +252,5 @@ class RandomPerspective(Transform):
             fill=self.fill,
             kind=images.kind,
             always=always,
-        )
-        return (op,), images
-
-
-@frozen
-class ElasticTransform(Transform):
-    """Move every pixel by a smooth random field (Simard et al., *Best practices for convolutional neural networks*,
-    2003).
-
-    The field is uniform noise, smoothed by a Gaussian of ``sigma`` pixels, times ``alpha`` half pixels, along x and y.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
-    Args:
-        alpha: strength of the movement in pixels, or (horizontal, vertical).
-        sigma: standard deviation of the filter that smooths the field, or (horizontal, vertical).
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
-        fill: value of pixels outside the image: a number, or one per channel.
-
-    >>> ElasticTransform(alpha=[30, 50]).alpha
-    (30.0, 50.0)
-    """
-
-    DRAWS: ClassVar[int] = 1
-
-    alpha: Converted[float | Sequence[float], Point] = Converted(_both_axes, default=50.0)
-    sigma: Converted[float | Sequence[float], Point] = Converted(_deviations, default=5.0)
-    interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
-    fill: OptionalFill = Converted(fields.optional_fill, default=0)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        if self.interpolation not in MODES["tensor"]:
-            raise self.refuse("torchvision applies it to tensors; use interpolation 'nearest' or 'bilinear'")
-        _check(self, images)
-        # Half of the kernel. As in torchvision, its length is 8 sigma + 1, or the next odd number.
-        reach = (int(8 * max(self.sigma)) + 1 | 1) // 2 if max(self.sigma) else 0
-        if (images.sizes <= reach).any():
-            h, w = images.sizes[int(np.argmin(images.sizes.min(axis=1)))]
-            raise self.refuse(f"an image of {h}x{w} pixels is smaller than the {reach} pixels that sigma reaches")
-        op = Elastic(
-            everywhere(len(u)),
-            seeds(u[:, 0]),
-            alpha=self.alpha,
-            sigma=self.sigma,
-            interpolation=self.interpolation,
-            fill=self.fill,
-            kind=images.kind,
-            always=True,
         )
         return (op,), images

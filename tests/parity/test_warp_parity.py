@@ -1,4 +1,4 @@
-"""Rotations, affine maps, perspective and elastic fields: torchvision's bit by bit, the batch's too, DALI's nearly."""
+"""Rotations, affine maps and perspective: torchvision's bit by bit, the batch's too, DALI's nearly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
-from gpupipe.transforms.ops import Elastic, Op, Perspective, Warp
+from gpupipe.transforms.ops import Op, Perspective, Warp
 from gpupipe.transforms.transform import Images
 
 F = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -70,9 +70,8 @@ def check_all(kind: str, op: Op, theirs: Callable[[Any, int], Any]) -> None:
         one = op.take(slice(i, i + 1))
         batch = pixels(original)[None]
         assert torch.equal(BATCH_FORMS[type(op)](batch.clone(), one)[0], want), (i, op.settings())
-        if not isinstance(op, Elastic):
-            with mock.patch.object(FORM, "_as_image", return_value=False):
-                assert torch.equal(BATCH_FORMS[type(op)](batch.clone(), one)[0], want), (i, op.settings())
+        with mock.patch.object(FORM, "_as_image", return_value=False):
+            assert torch.equal(BATCH_FORMS[type(op)](batch.clone(), one)[0], want), (i, op.settings())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,21 +140,6 @@ def test_perspective(kind: str) -> None:
             check_all(kind, op, theirs)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-def test_elastic_with_the_same_field(kind: str, mode: str) -> None:
-    for fill in FILLS:
-        transform = T.ElasticTransform(80.0, 2.0, interpolation=mode, fill=fill)
-        (op,), _ = transform.resolve(np.random.default_rng(3).random((len(SIZES), 1)), images_for(kind))
-
-        def theirs(image: Any, i: int, op=op, fill=fill) -> Any:
-            field = FORM.displacements(op.seed[i : i + 1], op, pixels(image)[None])
-            assert field.shape == (1, *pixels(image).shape[1:], 2) and field.std() > 0.005
-            return F.elastic(image, field, MODE[mode], fill and list(fill))
-
-        check_all(kind, op, theirs)
-
-
 @pytest.mark.parametrize("kind", ["pil", "float"])
 def test_the_mask_leaves_samples_alone(kind: str) -> None:
     n = 6
@@ -166,7 +150,6 @@ def test_the_mask_leaves_samples_alone(kind: str) -> None:
     ops = [
         rotation_warp(images, mask, angle=20.0, expand=False),
         Perspective(mask, np.tile([1.1, 0.1, 0, 0, 1, 2, 1e-3, 0], (n, 1)), kind=images.kind),
-        Elastic(mask, np.arange(n, dtype=np.uint64), kind=images.kind),
         rotation_warp(images, ALL[:n], angle=20.0, always=True).where(mask, images.sizes),
     ]
     for op in ops:
@@ -206,7 +189,6 @@ PIPELINES = {
         "after a resize": lambda m, f: [T.RandomResizedCrop(40), T.RandomRotation(20, interpolation=m, fill=None)],
     }.items()
 }
-PIPELINES["elastic"] = T.Compose([T.ElasticTransform(sigma=2.0), T.ToTensor()])
 
 
 def compare(dataset: Arrays) -> Difference:

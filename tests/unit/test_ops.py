@@ -49,7 +49,6 @@ WITHOUT: dict[str, dict[type[Op], str]] = {
         O.BoxBlur: "timm's, in test_timm.py",
         O.Call: "a function may do anything",
         O.CutMix: "of whole batches, in test_batch_transforms.py",
-        O.Elastic: "torchvision draws the field itself, in test_warp_parity.py",
         O.JPEG: "not in every build of torchvision, in test_color_parity.py",
         O.Mix: "its branches have theirs, in test_policy_parity.py",
         O.MixUp: "of whole batches, in test_batch_transforms.py",
@@ -133,7 +132,7 @@ def test_nothing_is_registered_that_is_no_op() -> None:
 
 def test_what_moves_pixels_says_so() -> None:
     moves = {op.__name__ for op in O.OPS if op.geometric is True}  # type: ignore[comparison-overlap]
-    assert moves == {"Crop", "Resize", "Flip", "Warp", "Perspective", "Elastic", "Call"}
+    assert moves == {"Crop", "Resize", "Flip", "Warp", "Perspective", "Call"}
     (mix,) = T.Compose([T.AugMix()]).skeleton
     (views,) = T.Compose([T.FiveCrop(9)]).skeleton
     (bright,) = T.Compose([T.ColorJitter(0.3)]).skeleton

@@ -129,7 +129,6 @@ EVERY = {
         T.RandomAffine(10, (0.1, 0.2), (0.9, 1.1), (1, 2, 3, 4), fill=9),
     ),
     "RandomPerspective": lambda g: (g.RandomPerspective(0.3, 0.7), T.RandomPerspective(0.3, 0.7)),
-    "ElasticTransform": lambda g: (g.ElasticTransform(30.0, 4.0), T.ElasticTransform(30.0, 4.0)),
     "GaussianBlur": lambda g: (g.GaussianBlur((5, 3), (0.2, 1.0)), T.GaussianBlur((5, 3), (0.2, 1.0))),
     "RandomInvert": lambda g: (g.RandomInvert(0.3), T.RandomInvert(0.3)),
     "RandomPosterize": lambda g: (g.RandomPosterize(3, 0.3), T.RandomPosterize(3, 0.3)),

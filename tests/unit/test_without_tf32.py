@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from gpupipe.kernels import enhance
-from gpupipe.kernels.blur_noise import taps
 from gpupipe.kernels.warp import _product
-
-
-@pytest.mark.parametrize("axis", [-1, -2])
-def test_taps_are_a_convolution(axis: int) -> None:
-    x = torch.rand(3, 2, 20, 30)
-    kernel = torch.rand(1, 7)
-    shape = (1, 1, 1, 7) if axis == -1 else (1, 1, 7, 1)
-    want = torch.nn.functional.conv2d(x.view(6, 1, 20, 30), kernel.view(shape)).view(
-        3, 2, *(20, 24) if axis == -1 else (14, 30)
-    )
-    assert torch.allclose(taps(x, kernel, axis), want, atol=1e-5)
-    each = torch.rand(3, 7)
-    rows = [taps(x[i : i + 1], each[i : i + 1], axis) for i in range(3)]
-    assert torch.equal(taps(x, each, axis), torch.cat(rows))
 
 
 def test_sums_are_the_filter_of_sharpness() -> None:

@@ -70,7 +70,7 @@ class Promise:
 
 
 ON_BATCH = Promise(
-    "elastic, noise, erase",
-    "elastic fields, noise, erase",
+    "noise, erase",
+    "noise, erase",
     {CPU: Tolerance(EQUAL, reason="the same code on the batch")},
 )

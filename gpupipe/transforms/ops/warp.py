@@ -1,4 +1,4 @@
-"""Affine maps, perspective and elastic fields."""
+"""Affine maps and perspective."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .op import F64, I32, I64, U64, Dtype, Kind, Mask, Masked, Op
+from .op import F64, I32, I64, Dtype, Kind, Mask, Masked, Op
 from .promise import CPU, EQUAL, GRAPH, ON_BATCH, Bound, Promise, Tolerance
 
-__all__ = ["Elastic", "Perspective", "Warp"]
+__all__ = ["Perspective", "Warp"]
 
 _TIES = (
     "DALI computes positions in float32, Pillow in 16.16 fixed point or float64; for a position between two pixels, "
@@ -93,18 +93,3 @@ class Perspective(Masked):
 
     def promise(self, dtype: Dtype) -> str:
         return _row("perspective", self.interpolation, self.kind, dtype)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Elastic(Masked):
-    """Move every pixel by a smooth random field, drawn with ``seed`` of the sample."""
-
-    PROMISES = (ON_BATCH,)
-    geometric = True
-
-    seed: U64
-    alpha: tuple[float, float] = (50.0, 50.0)
-    sigma: tuple[float, float] = (5.0, 5.0)
-    interpolation: str = "bilinear"
-    fill: tuple[float, ...] | None = (0.0,)
-    kind: Kind = "pil"
