@@ -28,10 +28,8 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 _SUFFIX = ".gpupipe-index"
 SILENCE, _REMIND = 5.0, 60.0
 """Seconds until a process that waits says so, and says so again."""
-BEAT, LOST = 2.0, 30.0
-"""Seconds between signs of life in a lock file, and without one until its holder counts as gone."""
 _YOUNG = 60
-"""Seconds without a change after which an unlocked file counts as abandoned; a day if the file system has no locks."""
+"""Seconds without a change after which an unlocked file counts as abandoned."""
 
 
 def cache_folder(kind: str) -> str:
@@ -93,154 +91,54 @@ def distrust_folder(path: str) -> str | None:
 def locked(path: str, what: str = "") -> Iterator[None]:
     """Hold the lock of ``path``, so that one process creates the file and the others find it.
 
-    Those that wait say after :data:`SILENCE` seconds, and every minute, who builds ``what`` and for how long.
+    Those that wait say after :data:`SILENCE` seconds, and every minute, who builds ``what``.
 
-    The lock is a file beside ``path``, which works on shared folders without kernel locks. Its holder touches it every
-    :data:`BEAT` seconds. A holder that is gone is replaced: at once if it ran on this machine, otherwise when the file
-    was not touched for :data:`LOST` seconds. If the folder is not writable, there is no lock: files are replaced as a
-    whole, so the worst outcome is duplicate work.
+    The system frees the lock if its holder is killed. If the folder is not writable, or its file system has no locks,
+    there is no lock: files are replaced as a whole, so the worst outcome is duplicate work.
     """
-    held: _Lock | None = None
-    try:
-        make_folder(os.path.dirname(path))
-        held = _Lock(path + ".building", what or path)
-    except OSError as e:
-        _log.info("no lock on %s: %s", path, e)
-    try:
-        yield
-    finally:
-        if held is not None:
-            held.release()
-
-
-class _Lock:
-    """A lock file that this process holds and touches. Waits until it is free."""
-
-    def __init__(self, path: str, what: str):
-        self._path = path
-        # The time makes the content differ from that of an earlier process with the same number.
-        self._content = json.dumps([_machine(), os.getpid(), threading.get_ident(), time.time()]).encode()
-        wait = _Wait(path, what)
-        while not self._create():
-            wait.a_while()
-        self._done = threading.Event()
-        threading.Thread(target=self._beat, name="gpupipe-lock", daemon=True).start()
-
-    def _create(self) -> bool:
-        """Create the file with its content at once. Return ``False`` if there is one."""
-        own = f"{self._path}.{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}.tmp"
-        with open(own, "xb") as file:
-            file.write(self._content)
+    with contextlib.ExitStack() as lock:
         try:
-            os.link(own, self._path)  # atomic on network file systems, too
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without links
+            make_folder(os.path.dirname(path))
+            lock.enter_context(_lock(path + ".building", what or path))
+        except OSError as e:
+            _log.info("no lock on %s: %s", path, e)
+        yield
+
+
+@contextlib.contextmanager
+def _lock(path: str, what: str) -> Iterator[None]:
+    tell_at, pause = time.monotonic() + SILENCE, 0.02
+    while True:
+        with open(path, "a+b") as file:
             try:
-                with open(self._path, "xb") as file:
-                    file.write(self._content)
-            except FileExistsError:
-                return False
-        finally:
-            os.unlink(own)
-        return True
-
-    def _is_mine(self) -> bool:
-        found = _look(self._path)
-        return found is not None and found[0] == self._content
-
-    def _beat(self) -> None:
-        while not self._done.wait(BEAT):
-            with contextlib.suppress(OSError):
-                if not self._is_mine():
-                    return  # replaced, because this process was stopped for too long
-                os.utime(self._path)
-
-    def release(self) -> None:
-        self._done.set()
-        with contextlib.suppress(OSError):
-            if self._is_mine():
-                os.unlink(self._path)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = _is_at(file.fileno(), path)  # unless its last holder removed it after it was opened here
+            except BlockingIOError:
+                held = False
+            if held:
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {platform.node()}".encode())
+                file.flush()
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+                return
+            if time.monotonic() > tell_at:
+                file.seek(0)
+                holder = file.read(1024).decode(errors="replace") or "another process"
+                _log.warning("waiting for %s, which is building %s", holder, what)
+                tell_at += _REMIND
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.5)
 
 
-class _Wait:
-    """Waiting for the holder of a lock file."""
-
-    def __init__(self, path: str, what: str):
-        self._path, self._what = path, what
-        self._told_at = time.monotonic() + SILENCE
-        self._seen: tuple[bytes, int] | None = None
-        self._since = 0.0
-        self._pause = 0.02
-
-    def a_while(self) -> None:
-        """Wait a moment, and remove the lock if its holder is gone."""
-        found, now = _look(self._path), time.monotonic()
-        if found is None:
-            return
-        if found != self._seen:  # by this machine's clock, because those of machines differ
-            self._seen, self._since = found, now
-        machine, pid, began = _holder(found[0])
-        if now - self._since > LOST or (machine == _machine() and not _is_alive(pid)):
-            who = f"process {pid} on {machine.split()[0]}"
-            _log.warning("%s was building %s and is gone: this process takes over", who, self._what)
-            self._take_away(found[0])
-            return
-        if now > self._told_at:
-            _log.warning(
-                "waiting for process %d on %s, which has been building %s for %.0f s",
-                pid, machine.split()[0], self._what, max(time.time() - began, 0.0),
-            )  # fmt: skip
-            self._told_at = now + _REMIND
-        self._pause = min(1.2 * self._pause, 0.5)
-        time.sleep(self._pause)
-
-    def _take_away(self, content: bytes) -> None:
-        gone = f"{self._path}.{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}.tmp"
-        with contextlib.suppress(OSError):
-            os.rename(self._path, gone)  # only one of those that wait succeeds
-            found = _look(gone)
-            if found is not None and found[0] != content:  # of another process, which was faster
-                with contextlib.suppress(OSError):
-                    os.link(gone, self._path)
-            os.unlink(gone)
-
-
-def _look(path: str) -> tuple[bytes, int] | None:
-    """Return content and time of a lock file, or ``None`` if there is none. A network file system looks anew when a
-    file is opened."""
+def _is_at(fd: int, path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            return file.read(1024), os.fstat(file.fileno()).st_mtime_ns
+        return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
-        return None
-
-
-def _holder(content: bytes) -> tuple[str, int, float]:
-    """Return machine, process and time of a lock file's content."""
-    try:
-        machine, pid, _, began = json.loads(content)
-        return str(machine) or "?", int(pid), float(began)
-    except (ValueError, TypeError):
-        return "an unknown machine", 0, time.time()
-
-
-def _machine() -> str:
-    """Return what identifies the processes that this one sees: its machine, and the container on it."""
-    try:
-        return f"{platform.node() or '?'} {os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return platform.node() or "?"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
         return False
-    except OSError:
-        return True
-    return True
 
 
 @contextlib.contextmanager
@@ -272,16 +170,8 @@ def _remove_abandoned(path: str) -> None:
     """Remove a temporary file without a writer. Raises :class:`OSError`, also if a process is writing it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        age = time.time() - os.fstat(fd).st_mtime
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:  # without locks, only the age tells
-            alive = age < 1440 * _YOUNG
-        else:
-            alive = age < _YOUNG  # it may not be locked yet
-        if not alive:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(fd).st_mtime > _YOUNG:  # before, it may not be locked yet
             os.unlink(path)
     finally:
         os.close(fd)
