@@ -12,7 +12,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from .coding import Coding
-from .damage import refuse_damaged
 from .files import Place, ReadAt, Undecodable, read_place, refuse_large, use_place
 from .limits import Limits
 from .pillow import guarded, header, open_image, orientation_of, quiet, upright
@@ -32,8 +31,8 @@ def decode(media: Media, limits: Limits = Limits()) -> Pixels:
         limits: whether to apply the orientation, and which images to reject before any memory is allocated for them.
 
     Raises:
-        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``, ``zero-sized``,
-            ``bomb`` or ``damaged``.
+        Undecodable: ``kind`` is ``missing``, ``empty``, ``unreadable``, ``truncated``, ``undecodable``, ``zero-sized``
+            or ``bomb``.
     """
     image = open_rgb(media, limits)
     return image if isinstance(image, np.ndarray) else np.asarray(image)
@@ -45,12 +44,7 @@ def open_rgb(media: Media, limits: Limits = Limits()) -> Pixels | Image.Image:
     if isinstance(media, np.ndarray):
         return as_rgb(media)
 
-    def pixels(image: Image.Image, encoded: bytes) -> Image.Image:
-        if limits.strict and image.format in ("JPEG", "MPO"):
-            refuse_damaged(encoded)
-        return _rgb(image, limits.exif)
-
-    return _opened(media, pixels, limits)
+    return _opened(media, lambda image: _rgb(image, limits.exif), limits)
 
 
 class Smaller(NamedTuple):
@@ -77,7 +71,7 @@ def open_smaller(media: str | bytes, factor: int, limits: Limits = Limits()) -> 
     Raises :class:`Undecodable` as :func:`open_rgb` does, with kind ``changed`` if the image is not a JPEG.
     """
 
-    def pixels(image: Image.Image, encoded: bytes) -> Smaller:
+    def pixels(image: Image.Image) -> Smaller:
         width, height = image.size
         # draft() keeps both sides at least this large, so round it down.
         image.draft(None, (max(width // factor, 1), max(height // factor, 1)))
@@ -109,8 +103,8 @@ def _rgb(image: Image.Image, exif: bool) -> Image.Image:
     return (upright(image) if exif else image).convert("RGB")
 
 
-def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limits: Limits) -> T:
-    """Open an image, read its header, and call ``decode`` with it and the bytes of its file."""
+def _opened(media: str | bytes, decode: Callable[[Image.Image], T], limits: Limits) -> T:
+    """Open an image, read its header, and call ``decode`` with it."""
     encoded = media if isinstance(media, bytes) else read_place(Place(os.fsencode(media), max_bytes=limits.max_bytes))
     refuse_large(len(encoded), limits.max_bytes)
     if not encoded:
@@ -119,7 +113,7 @@ def _opened(media: str | bytes, decode: Callable[[Image.Image, bytes], T], limit
     def opened() -> T:
         image = open_image(io.BytesIO(encoded), limits.max_pixels)
         try:
-            return decode(image, encoded)
+            return decode(image)
         except Undecodable:
             raise
         except Exception:
@@ -146,8 +140,7 @@ class Peeked(NamedTuple):
 def peek(media: Media, limits: Limits = Limits()) -> Peeked:
     """Read the size and the coding of one image from its header and the end of the file.
 
-    With ``limits.strict``, all of a JPEG is read. Raises :class:`Undecodable` as :func:`decode` does; damage inside the
-    file remains undetected.
+    Raises :class:`Undecodable` as :func:`decode` does; damage inside the file remains undetected.
     """
     if isinstance(media, np.ndarray):
         height, width = as_rgb(media).shape[:2]
@@ -158,7 +151,7 @@ def peek(media: Media, limits: Limits = Limits()) -> Peeked:
             raise Undecodable("empty", "0 bytes")
         refuse_large(size, limits.max_bytes)
         with open_image(source, limits.max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size, strict=limits.strict)
+            height, width, orientation, coding = header(image, read, size)
         if limits.exif and orientation >= 5:
             height, width = width, height
         return Peeked(height, width, coding, orientation if limits.exif else 1)

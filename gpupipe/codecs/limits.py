@@ -18,8 +18,8 @@ end, or sparse files, are larger.
 class Limits(NamedTuple):
     """The image options of a dataset.
 
-    >>> Limits(max_pixels=10_000_000)._replace(strict=True)
-    Limits(exif=False, max_pixels=10000000, max_bytes=2147483648, strict=True)
+    >>> Limits(max_pixels=10_000_000)
+    Limits(exif=False, max_pixels=10000000, max_bytes=2147483648)
     """
 
     exif: bool = False
@@ -28,5 +28,3 @@ class Limits(NamedTuple):
     """Encoded images with more pixels are not decoded; ``None`` for Pillow's own limit alone."""
     max_bytes: int = MAX_BYTES
     """Encoded images with more bytes are not read."""
-    strict: bool = False
-    """Reject JPEG files that libjpeg repairs, as bad samples of kind ``damaged``."""

@@ -15,7 +15,6 @@ from typing import IO, Any, NamedTuple, TypeVar
 from PIL import Image, UnidentifiedImageError
 
 from .coding import Coding
-from .damage import refuse_damaged
 from .files import ReadAt, Undecodable
 from .known_formats import HEAD, known_as
 from .truncation import cut_short, tail
@@ -130,7 +129,7 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     return image
 
 
-def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False) -> Header:
+def header(image: Image.Image, read: ReadAt, size: int) -> Header:
     """Return the properties of an image that was opened and not decoded. Call it inside :func:`guarded`.
 
     An image with an unexpected end is decoded here to be sure.
@@ -138,10 +137,9 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
     Args:
         read: ``read(n, offset)`` returns bytes of the file, fewer at its end.
         size: size of the file in bytes.
-        strict: read all of a JPEG and reject it if libjpeg repairs it.
 
     Raises:
-        Undecodable: ``truncated``, ``damaged``.
+        Undecodable: ``truncated``.
     """
     end = tail(image, read, size)
     # Only decoding shows whether such a file is complete. Its errors are classified by guarded().
@@ -157,8 +155,6 @@ def header(image: Image.Image, read: ReadAt, size: int, *, strict: bool = False)
             if isinstance(e, OSError) and e.errno is not None:
                 raise
             raise Undecodable("truncated", str(e) or type(e).__name__) from None
-    if strict and image.format in ("JPEG", "MPO"):
-        refuse_damaged(read(size, 0))
     return _header(image, end)
 
 

@@ -35,12 +35,11 @@ KINDS = (
     "truncated",
     "no-video",
     "no-frames",
-    "damaged",
     "temporary",
 )
 """Meanings of status numbers. They are written to disk: append only."""
 OK, MISSING, EMPTY, UNREADABLE, UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, NO_VIDEO, NO_FRAMES = range(10)
-DAMAGED, TEMPORARY = 10, 11
+TEMPORARY = 10
 
 
 class Probe(NamedTuple):
@@ -57,7 +56,7 @@ class Probe(NamedTuple):
 
 
 def probe(place: Place, limits: Limits = Limits()) -> Probe:
-    """Read the header and the end of one image; with ``limits.strict``, all of a JPEG.
+    """Read the header and the end of one image.
 
     Never raises for the content of a file. Call it inside :func:`~gpupipe.codecs.pillow.quiet`.
     """
@@ -90,7 +89,7 @@ def _identify(file: IO[bytes], read: ReadAt, size: int, limits: Limits) -> Probe
     if size == 0:
         raise Undecodable("empty", "0 bytes")
     with open_image(file, limits.max_pixels) as image:
-        height, width, orientation, coding = header(image, read, size, strict=limits.strict)
+        height, width, orientation, coding = header(image, read, size)
     return Probe(OK, height, width, coding, orientation)
 
 

@@ -11,12 +11,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from .. import provided
-from ..codecs import damage
 from ..codecs.coding import Coding
 from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
-from ..errors import BadSample, ConfigError, MissingDependency, PipelineError, SampleError
+from ..errors import BadSample, ConfigError, PipelineError, SampleError
 from ..media import IMAGE, Medium
 from ..sources.base import Pages, Source
 from ..sources.storage import Found
@@ -166,12 +165,9 @@ class Dataset(ABC, Generic[Sample, Batches]):
         """Return those of ``indices`` that are known to be unreadable."""
         return []
 
-    def open(self, media: Media, *, strict: bool = False) -> Pixels | Image.Image:
-        """Decode one image that :meth:`fetch` returned, within its limits; see :func:`~gpupipe.codecs.decode.open_rgb`.
-
-        ``strict`` rejects JPEGs that libjpeg repairs. The index of a strict dataset has already found those.
-        """
-        return open_rgb(media, self.limits._replace(strict=strict))
+    def open(self, media: Media) -> Pixels | Image.Image:
+        """Decode one image that :meth:`fetch` returned; see :func:`~gpupipe.codecs.decode.open_rgb`."""
+        return open_rgb(media, self.limits)
 
     def open_smaller(self, media: str | bytes, factor: int) -> Smaller:
         """Decode a JPEG at 1/``factor`` of its size; see :func:`~gpupipe.codecs.decode.open_smaller`."""
@@ -186,7 +182,7 @@ class Dataset(ABC, Generic[Sample, Batches]):
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """
         media, label = self.fetch(index)
-        image = self.open(media, strict=self.limits.strict)
+        image = self.open(media)
         return Image.fromarray(image) if isinstance(image, np.ndarray) else image, label
 
     def __getitem__(self, index: int) -> Sample:
@@ -255,16 +251,8 @@ class Dataset(ABC, Generic[Sample, Batches]):
 
 
 def checked_limits(limits: Limits) -> Limits:
-    """Validate the image options of a public constructor. Raises :class:`ConfigError` and
-    :class:`MissingDependency`."""
-    exif, max_pixels, max_bytes, strict = limits
-    if not isinstance(strict, bool):
-        raise ConfigError(f"strict must be True or False, not {strict!r}")
-    if strict and not damage.installed():
-        raise MissingDependency(
-            "strict=True needs simplejpeg to find JPEGs that libjpeg repairs, but it is not installed: pip install "
-            "'gpupipe-loader[strict]', or remove strict"
-        )
+    """Validate the image options of a public constructor. Raises :class:`ConfigError`."""
+    exif, max_pixels, max_bytes = limits
     if max_pixels is not None and (type(max_pixels) is not int or max_pixels < 1):
         raise ConfigError(f"max_pixels must be a positive integer or None, not {max_pixels!r}")
     most = Image.MAX_IMAGE_PIXELS

@@ -32,7 +32,6 @@ class ImageOptions(TypedDict, total=False):
     exif: bool | None
     max_pixels: int | None
     max_bytes: int
-    strict: bool
 
 
 class TableOptions(ImageOptions, total=False):
@@ -65,7 +64,6 @@ _DEFAULTS: dict[str, Any] = {
     "exif": None,
     "max_pixels": None,
     "max_bytes": MAX_BYTES,
-    "strict": False,
     "columns": (),
     "return_dict": False,
     "remote": None,
@@ -90,9 +88,6 @@ Args:
         limit, which is twice ``PIL.Image.MAX_IMAGE_PIXELS``.
     max_bytes: Images with more bytes are bad samples of kind ``bomb`` and are never read. The default is 2 GiB, more
         than the largest uncompressed image that Pillow opens.
-    strict: Treat JPEG files that libjpeg repairs with a warning as bad samples of kind ``damaged``; Pillow delivers
-        them without an error. Building the index then decodes every file once. Needs simplejpeg; see
-        :mod:`gpupipe.codecs.damage` for what it finds.
     columns: Names of further columns. A sample that lacks one is a bad sample.
     return_dict: Return samples, and therefore batches, as dictionaries with ``"image"``, ``"label"`` and the columns by
         name, instead of tuples.
@@ -117,12 +112,7 @@ _ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)\n", re.MULTILINE)
 def limits_of(options: ImageOptions, *, exif: bool = False) -> Limits:
     """Return the image options as one value. ``exif`` is the meaning of ``exif=None``."""
     given = options.get("exif")
-    return Limits(
-        exif if given is None else given,
-        options.get("max_pixels"),
-        options.get("max_bytes", MAX_BYTES),
-        options.get("strict", False),
-    )
+    return Limits(exif if given is None else given, options.get("max_pixels"), options.get("max_bytes", MAX_BYTES))
 
 
 def with_options(made: Any) -> None:

@@ -38,7 +38,6 @@ def from_torch(
     exif: bool = False,
     max_pixels: int | None = None,
     max_bytes: int = MAX_BYTES,
-    strict: bool = False,
 ) -> FromTorch:
     """Wrap a torch dataset whose items are images before any transform.
 
@@ -52,8 +51,6 @@ def from_torch(
         exif: apply the EXIF orientation.
         max_pixels: larger encoded images are bad samples of kind ``bomb``, and never decoded.
         max_bytes: files and encoded images with more bytes are bad samples of kind ``bomb``. The default is 2 GiB.
-        strict: JPEG data that libjpeg repairs with a warning are bad samples of kind ``damaged``. This decodes every
-            file a second time whenever it is read. See :mod:`gpupipe.codecs.damage`. Needs simplejpeg.
 
     Raises:
         ConfigError: ``media`` or ``transform`` is invalid.
@@ -63,7 +60,7 @@ def from_torch(
     >>> from_torch([(np.zeros((8, 8, 3), np.uint8), 5), (np.ones((8, 8, 3), np.uint8), 7)], media="array")
     FromTorch(list, 2 samples)
     """
-    return FromTorch(ds, media, transform, Limits(exif, max_pixels, max_bytes, strict))
+    return FromTorch(ds, media, transform, Limits(exif, max_pixels, max_bytes))
 
 
 class FromTorch(Dataset):

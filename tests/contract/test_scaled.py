@@ -251,15 +251,6 @@ def test_a_batch_that_dali_fails_on(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert torch.equal(of_loader(dataset, "dali", scaled=True)[1], expected[1])
 
 
-def test_beside_strict(make: Callable[..., DataLoader], tmp_path: Path) -> None:
-    pytest.importorskip("simplejpeg")
-    (tmp_path / "only").mkdir()
-    for i in range(6):
-        (tmp_path / "only" / f"{i}.jpg").write_bytes(pillow_jpeg(201 + i, 303 - i, i))
-    plain, strict = (ImageFolder(tmp_path, PIPELINES["train"], strict=strict) for strict in (False, True))
-    assert same(images_of(make(strict)), images_of(make(plain)))
-
-
 UNSCALED = {
     "small crops": T.Compose([T.RandomResizedCrop(256), T.PILToTensor()]),
     "flipped first": T.Compose([T.RandomHorizontalFlip(), T.RandomResizedCrop(24), T.PILToTensor()]),

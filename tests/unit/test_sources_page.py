@@ -47,7 +47,7 @@ def test_every_format_is_public() -> None:
 def test_every_argument_is_shown_and_documented(name: str) -> None:
     kind: Any = getattr(datasets, name)
     parameters = inspect.signature(kind).parameters
-    assert {"transform", "exif", "max_pixels", "max_bytes", "strict"} <= parameters.keys()
+    assert {"transform", "exif", "max_pixels", "max_bytes"} <= parameters.keys()
     assert not any(it.kind in (it.VAR_KEYWORD, it.VAR_POSITIONAL) for it in parameters.values())
     arguments = inspect.getdoc(kind).partition("\nArgs:\n")[2].partition("\n\n")[0]
     assert re.findall(r"^    (\w+): ", arguments, re.M) == [*parameters]

@@ -36,7 +36,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 4
+FORMAT = 5
 """Part of every index file's name, so that files of other versions are never opened."""
 
 
@@ -53,8 +53,8 @@ class IndexKind(Generic[Idx]):
 
 
 def _pictures(limits: Limits) -> IndexKind[Index]:
-    _, max_pixels, max_bytes, strict = limits  # images are indexed as stored
-    key = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES), strict
+    _, max_pixels, max_bytes = limits  # images are indexed as stored
+    key = FORMAT, Image.MAX_IMAGE_PIXELS, max_pixels, max_bytes, bool(ImageFile.LOAD_TRUNCATED_IMAGES)
     # A plugin decides what is an image as much as a limit does.
     plugins = origins()
     return IndexKind(Index, Probed, PictureProber(limits), (*key, plugins) if plugins else key)

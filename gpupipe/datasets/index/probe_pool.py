@@ -24,7 +24,6 @@ from ...codecs.limits import Limits
 from ...codecs.openers import accepted, plugins
 from ...codecs.probe import (
     BOMB,
-    DAMAGED,
     OK,
     TRUNCATED,
     UNDECODABLE,
@@ -47,7 +46,7 @@ _CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
 
 _DIED = "the process that read its header died of "
-_JUDGED = (UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED, DAMAGED)
+_JUDGED = (UNDECODABLE, BOMB, ZERO_SIZED, TRUNCATED)
 """What depends on the plugin that reads a file."""
 
 _BOOT = """

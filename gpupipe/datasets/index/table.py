@@ -29,7 +29,6 @@ from ...codecs.coding import Coding
 from ...codecs.files import Place, open_regular
 from ...codecs.limits import MAX_BYTES
 from ...codecs.probe import (
-    DAMAGED,
     KINDS,
     MISSING,
     NO_FRAMES,
@@ -57,7 +56,7 @@ _LONG_TICK_NS = 2_000_000_000
 """Upper limit of the clock tick of file systems that store whole seconds, or every second one like FAT."""
 _PASSING = (MISSING, UNREADABLE, TEMPORARY)
 """States that say nothing about a file's bytes, and may be over when an index is opened again."""
-_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES, DAMAGED)
+_JUDGED = (UNDECODABLE, TRUNCATED, NO_VIDEO, NO_FRAMES)
 """States that another version of the decoder may judge differently."""
 _KINDS = {"bool": "|u1", "int": "<i8", "float": "<f8"}
 _ARRAYS = re.compile(r"([<|][biuf][1248])\[((?:[0-9]{1,6},?)*)\]")

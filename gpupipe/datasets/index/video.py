@@ -28,7 +28,7 @@ from .table import Index
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 4
+FORMAT = 5
 """Part of every index file's name, so that files of other versions are never opened."""
 _MOST_FRAMES = 1 << 40
 
