@@ -33,8 +33,6 @@ I64 = npt.NDArray[np.int64]
 
 _LIKELY = 32
 """Assumed samples per batch if the size is unknown."""
-_LOOKED_AT = 16
-"""Batches that show what those of an epoch are like."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +95,6 @@ class Batching:
     def any_epoch(self) -> Countable:
         """Return batches of which every epoch has as many. Raises TypeError if the sampler has no length."""
         return self.slices() if self.sampler.buckets is None else self.countable(self.sampler.buckets.order(0, 0))
-
-    def some_shaped(self) -> list[tuple[I64, tuple[int, int] | None]] | None:
-        """Return samples i64[B] and shape of some batches of an epoch; ``None`` if batches have no shapes."""
-        buckets = self.sampler.buckets
-        if buckets is None or buckets.shapes is None:
-            return None
-        order = buckets.order(0, 0)
-        batches = self.countable(order)
-        steps = np.unique(np.linspace(0, len(batches) - 1, min(len(batches), _LOOKED_AT)).astype(np.int64)).tolist()
-        return [(order.at(batches.take(step)[0])[0], batches.shape(step)) for step in steps]
 
     def __len__(self) -> int:
         """Batches of an epoch on this rank. Raises TypeError if the number is unknown before the epoch ends."""

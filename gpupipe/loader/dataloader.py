@@ -106,8 +106,8 @@ class DataLoader(TorchLoader[Batches]):
             two pixels of the smaller image for each output pixel. This takes less memory, and less time for photographs
             of some ten megapixels, or of three in the reference engine. Pixels differ from those of a full decode;
             docs/promises.md says by how much. Both engines give the same pixels on the CPU. Only for images in files.
-            Other formats, small images and small crops are decoded in full, and so is ``dataset[i]``. ``repr`` shows
-            how many images are decoded smaller.
+            Other formats, small images and small crops are decoded in full, and so is ``dataset[i]``. If no
+            image can be decoded smaller, ``repr`` says why.
         epoch_length: batches in an epoch, whatever the length of the dataset is. Epochs are consecutive parts of an
             endless sequence of passes over the dataset, each with every sample once and an order of its own, so no
             sample is left out or preferred. A sample that comes twice in an epoch draws other numbers each time.

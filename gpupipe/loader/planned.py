@@ -10,20 +10,17 @@ from typing import Any
 from zlib import crc32
 
 import torch
-from rich.filesize import decimal
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from ..codecs.page_cache import CACHE_BYTES
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
 from ..engines.base import Engine
 from ..engines.delivery import KeepAlive
 from ..engines.following import with_targets
 from ..planning.bad_samples import BadSamples
-from ..planning.blocks import BlockShuffle, quality
 from ..planning.epoch import EpochPlan
 from ..planning.order import Order
-from ..reading.smaller import remark
+from ..reading.smaller import why_not
 from ..reasons import Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
@@ -346,39 +343,15 @@ class PlannedSession(Session):
         resolved, engine = self.resolved, self.running.engine
         setup = resolved.setup
         cache = [] if setup.cache is None else [setup.cache.remark()]
-        scaled = [remark(setup.dataset, setup.pipeline, self.batching.some_shaped())] if setup.scaled else []
+        why = why_not(setup.dataset, setup.pipeline) if setup.scaled else ""
+        scaled = [f"scaled: every image is decoded in full, because {why}"] if why else []
         happened = self._happened if engine is None else engine.remarks()
-        return resolved.config.remarks(setup) + happened + cache + scaled + self._unpacking()
-
-    def _unpacking(self) -> list[str]:
-        """Notes on how often pages of compressed samples are unpacked, if that costs much."""
-        pages, shuffle = self.resolved.setup.dataset.pages, self.arguments.shuffle
-        if pages is None or pages.nbytes <= CACHE_BYTES or self.batching.sampler.name == "sequential":
-            return []
-        mixed = max(
-            CACHE_BYTES // pages.largest - 1, 1
-        )  # a page and its compressed bytes are held while it is unpacked
-        wanted = BlockShuffle(pages.largest, mixed)
-        if isinstance(shuffle, BlockShuffle) and shuffle.blocks * shuffle.block_bytes <= wanted.blocks * pages.largest:
-            return []
-        return [
-            f"compressed pages: up to {decimal(pages.largest)}, with {pages.samples:,.0f} samples each; in this order "
-            f"nearly every sample unpacks one; shuffle=gpupipe.{wanted!r} unpacks each page once, and `gpupipe pack` "
-            "writes the samples so that each can be read alone"
-        ]
+        return resolved.config.remarks(setup) + happened + cache + scaled
 
     def _pipelines(self) -> list[Compose]:
         """Return the pipeline, or those of the datasets of a mixture."""
         parts = self.resolved.setup.dataset.parts
         return [self.resolved.setup.pipeline] if len(parts) == 1 else [part.transform for part in parts]
-
-    def _mixing(self) -> list[str]:
-        """Notes on how well a shuffle by blocks mixes."""
-        if not isinstance(self.arguments.shuffle, BlockShuffle):
-            return []
-        dataset, batching = self.resolved.setup.dataset, self.batching
-        order = batching.order(self.position.drawn or 0, self.position.next_epoch)
-        return [f"mixing: {quality(order, len(dataset), dataset.labels, batching.slices().global_batch)}"]
 
     def describe(self) -> list[str]:
         engine, (name, why) = self.running.engine, self.engine
@@ -386,7 +359,6 @@ class PlannedSession(Session):
         seed = "drawn at the first batch" if self.position.drawn is None else self.position.drawn
         return [
             f"order: {self.batching.sampler.name}, seed {seed}; last batch {'dropped' if self.drop_last else 'kept'}",
-            *self._mixing(),
             f"engine: {name} ({why}) on {self.device}, {facts}",
             *(f"note: {remark}" for remark in self.remarks()),
             *(f"pipeline: {pipeline!r}" for pipeline in self._pipelines()),

@@ -1,4 +1,4 @@
-"""Shuffling by blocks for storage with slow random access, and a measure of how well it mixes.
+"""Shuffling by blocks for storage with slow random access.
 
 Neighboring samples are read together and mixed with those of other blocks.
 """
@@ -13,13 +13,10 @@ import numpy.typing as npt
 from ..errors import ConfigError
 from ..rng import stream
 from ..sources.base import Pages
-from .order import Order, Shuffle
+from .order import Shuffle
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-
-_BATCHES = 64
-"""Number of batches per epoch on which quality is measured."""
 
 
 @dataclass(frozen=True)
@@ -109,43 +106,3 @@ class BlockShuffled:
         block = np.searchsorted(self._begins, mixed, "right") - 1
         indices = self._first[block] + mixed - self._begins[block]
         return indices, indices.astype(np.uint64)
-
-
-@dataclass(frozen=True)
-class Quality:
-    """Mixing quality of an order. A full permutation has a displacement of 1/3 and ``global_classes`` classes."""
-
-    displacement: float
-    """Mean distance between a sample's position and its index, as a share of the dataset."""
-    classes: float | None
-    """Mean number of different labels in a batch, or ``None`` without labels."""
-    global_classes: float | None
-
-    def __str__(self) -> str:
-        text = f"mean displacement {self.displacement:.3f} of the dataset (0.333 for a full permutation)"
-        if self.classes is None:
-            return text
-        return f"{text}, {self.classes:.1f} classes per batch ({self.global_classes:.1f})"
-
-
-def quality(order: Order, n: int, labels: I64 | None, batch_size: int) -> Quality:
-    """Measure the mixing quality of an order on up to 64 batches.
-
-    Args:
-        order: order of ``n`` samples.
-        labels: i64[n].
-        batch_size: over all ranks.
-    """
-    size = min(batch_size, n)
-    firsts = np.linspace(0, n - size, min(_BATCHES, max(1, n // size))).astype(np.int64)
-    positions = firsts[:, None] + np.arange(size)
-    batches = order.at(positions.reshape(-1))[0].reshape(positions.shape)
-    # Two independent uniform numbers in [0, 1] are 1/3 apart on average, which is the value of a full permutation.
-    displacement = float(np.abs(batches - positions).mean() / n)
-    if labels is None:
-        return Quality(displacement, None, None)
-    _, counts = np.unique(labels, return_counts=True)
-    # Expected number of different labels among independently drawn samples.
-    expected = float((1 - (1 - counts / len(labels)) ** size).sum())
-    classes = float(np.mean([len(np.unique(labels[batch])) for batch in batches]))
-    return Quality(displacement, classes, expected)

@@ -9,7 +9,7 @@ most :data:`PROMISE`. Engines get the finished pixels, so they agree bit by bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..datasets.dataset import Dataset
-from ..errors import PipelineError
 from ..kernels.picture import pil
-from ..planning.epoch import with_boxes
 from ..transforms.compose import Compose
 from ..transforms.ops import Resize
 from ..transforms.ops.promise import Bound, Tolerance
@@ -29,8 +27,6 @@ from .decoder import Part, Wanted
 from .windows import window_of
 
 U8 = npt.NDArray[np.uint8]
-Shaped = tuple[npt.NDArray[np.int64], tuple[int, int] | None]
-"""Samples i64[B] of a batch, and the (height, width) that their order gives them, if it does."""
 
 MARGIN = 2
 """Minimum number of decoded pixels, along each side, per pixel of the resize's output."""
@@ -44,7 +40,6 @@ PROMISE: Mapping[str, Tolerance] = {
 
 See :mod:`gpupipe.transforms.ops.promise`. ``mean`` and ``over_1`` hold for photographs together.
 """
-_LOOKED_AT = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,32 +117,6 @@ def can_be_reduced(resize: Any) -> bool:
         and resize.interpolation in PROMISE
         and (bool(resize.antialias) or resize.kind == "pil")
     )
-
-
-def remark(dataset: Dataset, pipeline: Compose, batches: Iterable[Shaped] | None = None) -> str:
-    """Describe how many of some sampled images are reduced, or why none is, for ``repr`` and the report.
-
-    Args:
-        batches: the batches to look at, if they have shapes; by default, images from all over the dataset.
-    """
-    scaled, sizes = Smaller.of(dataset, pipeline), dataset.sizes
-    if scaled is None or sizes is None:
-        return f"scaled: every image is decoded in full, because {why_not(dataset, pipeline)}"
-    if batches is None:
-        batches = [(np.unique(np.linspace(0, len(sizes) - 1, _LOOKED_AT).astype(np.int64)), None)]
-    found = [np.ones(0, np.uint8)]
-    for some, shape in batches:
-        # Bad samples have no size.
-        some = some[sizes[some].min(axis=1) > 0]
-        plan = with_boxes(dataset, pipeline, Plan(0, 0, 0, some, some.astype(np.uint64), len(some), 0))
-        try:
-            ops, *_ = pipeline.resolve(plan.seed, plan.epoch, plan.keys, sizes[some], plan.boxes, batch_shape=shape)
-        except PipelineError as e:  # the first batch raises it; a repr must not
-            return f"scaled: unknown, because the transforms reject an image: {e}"
-        found.append(scaled.factors(plan.with_sizes(sizes[some], ops)))
-    factors = np.concatenate(found)
-    each = ", ".join(f"{n:,} at 1/{f}" for f in reversed(FACTORS) if (n := int((factors == f).sum())))
-    return f"scaled: decoded smaller, of {len(factors):,} sampled images: {each or 'none'}"
 
 
 def why_not(dataset: Dataset, pipeline: Compose) -> str:

@@ -17,19 +17,19 @@ from PIL import Image
 from support import EVAL, SEED, Case, Encoded, native_session, pictures, setup_of, spoil_second_batch, write_tars
 from torch import Tensor
 
-from gpupipe import DataLoader, SampleError, engines, samplers, transforms as T
+from gpupipe import DataLoader, SampleError, engines, transforms as T
 from gpupipe.codecs.decode import open_smaller
 from gpupipe.codecs.limits import Limits
 from gpupipe.datasets import Arrays, ImageFolder, Subset, WebDataset, dataset as dataset_module, from_torch
 from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.dali.graph import ACCEPTS
 from gpupipe.engines.torch.reference import reference
-from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.errors import ConfigError
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check
 from gpupipe.reading import kept
 from gpupipe.reading.choose import feed_of
-from gpupipe.reading.smaller import Smaller, remark
+from gpupipe.reading.smaller import Smaller
 from gpupipe.testing.photos import photograph
 from gpupipe.types import Plan
 
@@ -268,8 +268,8 @@ def test_what_cannot_be_decoded_smaller_is_as_ever(
     dataset = ImageFolder(folder, UNSCALED[pipeline])
     loader = make(dataset)
     assert same(images_of(loader), images_of(make(dataset, scaled=False)))
-    (said,) = [line for line in loader.report().remarks if line.startswith("scaled: ")]
-    assert ("sampled images: none" if pipeline == "small crops" else "decoded in full, because") in said
+    said = [line for line in loader.report().remarks if line.startswith("scaled: ")]
+    assert len(said) == (pipeline != "small crops") and all("decoded in full, because" in line for line in said)
 
 
 def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folder: Path) -> None:
@@ -281,29 +281,10 @@ def test_dali_is_given_paths_if_nothing_is_decoded_smaller(folder: Path) -> None
         assert feed_of(setup, ACCEPTS, lambda coding: True).handed == kind
 
 
-@pytest.mark.parametrize(
-    "sampler", [samplers.AspectRatioBuckets([(12, 20), (20, 12)]), samplers.RandomShapes([(12, 12), (16, 20)])], ids=str
-)
-def test_it_is_told_for_batches_with_shapes(folder: Path, sampler: Any) -> None:
-    dataset = ImageFolder(folder, [T.ResizeToBucket(), T.PILToTensor()])
-    with DataLoader(dataset, 5, sampler=sampler, seed=0, engine="torch", device="cpu", scaled=True) as loader:
-        scaled = Smaller.of(dataset, dataset.transform)
-        assert scaled is not None and len(loader) <= 16
-        factors = np.concatenate([scaled.factors(loader.plan_at(0, step)) for step in range(len(loader))])
-        told = f"of {len(dataset)} sampled images: "
-        for factor in (2, 4, 8):
-            told += f"{(factors == factor).sum()} at 1/{factor}, " if (factors == factor).any() else ""
-        assert " at 1/" in told and told[:-2] in repr(loader)
-    with DataLoader(dataset, 50, sampler=sampler, drop_last=True, device="cpu", scaled=True) as none:
-        assert len(none) == 0 and "of 0 sampled images: none" in repr(none)
-
-
 def test_it_is_told_and_kept(folder: Path) -> None:
     dataset = ImageFolder(folder, PIPELINES["eval"])
     with DataLoader(dataset, 5, engine="dali", num_workers=2, device="cpu", scaled=True) as loader:
-        said = remark(dataset, dataset.transform)
-        assert said in repr(loader) and said in loader.report().remarks
-        assert f"of {len(dataset)} sampled images: " in said and " at 1/2, " in said and " at 1/4" in said
+        assert "scaled: " not in repr(loader)
         list(loader)
         assert "decodes by Pillow at 1/2, 1/4 or 1/8 what is large enough" in repr(loader)
         assert copy.copy(loader).scaled and vars(loader)["scaled"] is True
@@ -343,11 +324,3 @@ def test_a_gpus_decoder_has_no_such_thing(engine: Any, numbered: Path, monkeypat
         ConfigError, match='nvJPEG, which cannot decode at a smaller size; leave it out, or use engine="torch"'
     ):
         DataLoader(ImageFolder(numbered, EVAL), device="cuda", engine=engine, scaled=True)
-
-
-def test_a_repr_tells_that_the_transforms_reject_an_image(folder: Path) -> None:
-    dataset = ImageFolder(folder, [T.RandomCrop(900), T.Resize(8), T.ToTensor()])
-    with DataLoader(dataset, 5, device="cpu", scaled=True) as loader:
-        assert "scaled: unknown, because the transforms reject an image: RandomCrop(" in repr(loader)
-        with pytest.raises(PipelineError, match="is smaller than the crop"):
-            next(iter(loader))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import struct
 import threading
@@ -19,7 +18,6 @@ from format_cases import table
 from PIL import Image
 from support import EVAL, SEED, all_seen, same
 
-import gpupipe
 from gpupipe import BlockShuffle, DataLoader, Shard
 from gpupipe.codecs.files import Undecodable, read_at
 from gpupipe.codecs.page_cache import PAGES, PageCache
@@ -155,20 +153,6 @@ class TestOrders:
         assert PAGES.unpacked == 3 * len(pages)
         assert seen != sorted(seen)
         assert sorted(seen) == sorted([*range(COUNT)] * 3)
-
-    def test_the_loader_says_what_an_order_costs(
-        self, written: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("gpupipe.loader.planned.CACHE_BYTES", LARGE)
-        says = re.compile(r"compressed pages: up to \d\.\d MB, with [\d,]+ samples each; .* (shuffle=gpupipe\.\S+ \S+)")
-        dataset = Parquet(written, EVAL)
-        with loader(dataset, shuffle=True) as it:
-            found = says.search(repr(it))
-        assert found is not None
-        advised = eval(found[1].removeprefix("shuffle="), {"gpupipe": gpupipe})
-        for given, other in ((dataset, False), (dataset, advised), (ImageFolder(folder, EVAL), True)):
-            with loader(given, shuffle=other) as it:
-                assert not says.search(repr(it))
 
     @pytest.mark.part(of=2)
     @pytest.mark.parametrize("shuffle", [True, BlockShuffle(1 << 20, 2)])
