@@ -206,54 +206,6 @@ def compare(
     """Compare DALI with the reference, pixel by pixel, after each transform."""
 
 
-Samples = Annotated[int, typer.Option(min=1, help="Number of samples on the page.")]
-Page = Annotated[Path, typer.Option(help="A .html page, or a .png sheet of images and names.")]
-Epoch = Annotated[
-    int | None,
-    typer.Option(min=0, help="Number of the epoch, counted from 0."),
-]
-Step = Annotated[
-    int | None,
-    typer.Option(min=0, help="Number of the batch within the epoch, counted from 0."),
-]
-
-
-@_command("show")
-def show(
-    pipeline: PipelineName,
-    folder: Folder,
-    epoch: Epoch = None,
-    step: Step = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples of a batch.")] = 16,
-    samples: Samples = 32,
-    frames: Frames = 16,
-    stride: Stride = 4,
-    device: DeviceName = None,
-    out: Page = Path("batch.html"),
-    seed: Annotated[int, typer.Option(help="Seed of order and augmentation.")] = 0,
-) -> None:
-    """Write a page with the images of a batch, as decoded and as the network sees them."""
-
-
-@_command("show")
-def replay(
-    pipeline: PipelineName,
-    folder: Folder,
-    state: Annotated[
-        Path,
-        typer.Argument(metavar="STATE", help="JSON file or checkpoint of torch.save that holds loader.state_dict()."),
-    ],
-    epoch: Epoch = None,
-    step: Step = None,
-    samples: Samples = 32,
-    frames: Frames = 16,
-    stride: Stride = 4,
-    device: DeviceName = None,
-    out: Page = Path("batch.html"),
-) -> None:
-    """Write a page with the images of one step of a training run, from all ranks: by default the step before STATE."""
-
-
 @_command("bench")
 def bench(
     pipeline: PipelineName,
@@ -299,18 +251,6 @@ def why(
 ) -> None:
     """Run a script up to its loaders: their engines, why, what it costs, the smallest change that helps, and what a
     perfect loader would save."""
-
-
-@_command("explain")
-def explain(
-    code: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CODE", help="Code at the end of a warning, such as looks-at-pixels; all codes by default."
-        ),
-    ] = None,
-) -> None:
-    """Show what a warning means, and what to do about it."""
 
 
 @_command("demo")

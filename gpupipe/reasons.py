@@ -46,7 +46,7 @@ class GpupipeWarning(UserWarning):
 
     @property
     def code(self) -> str:
-        """Code of the first reason. ``gpupipe explain CODE`` shows its page."""
+        """Code of the first reason, which ``docs/warnings.md`` explains."""
         return self.reasons[0].code if self.reasons else "other"
 
 

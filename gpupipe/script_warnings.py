@@ -31,7 +31,7 @@ def warn(what: str, reasons: Sequence[Reason], category: type[GpupipeWarning] = 
         what: the event, as a clause.
         reasons: at least one reason.
     """
-    text = printable(f"{what}: {sentence(reasons)}; gpupipe explain {reasons[0].code} says more", lines=True)
+    text = printable(f"{what}: {sentence(reasons)}", lines=True)
     frame = frame_of_script()
     file, line, module = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
     key = (text, file, line)

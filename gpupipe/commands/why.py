@@ -145,10 +145,7 @@ def _table(number: int, one: Explained) -> Table:
     rows = [
         ("dataset", one.dataset + ("" if one.samples is None else f", {one.samples:,} samples")),
         ("engine", one.engine if plain else f"{one.engine} ({one.why})"),
-        *(
-            ("reason", f"{reason.text} [{reason.code}]; gpupipe explain {reason.code} says more")
-            for reason in one.reasons
-        ),
+        *(("reason", f"{reason.text} [{reason.code}]") for reason in one.reasons),
         *(("warning", text) for text in one.warnings),
         *(("note", text) for text in one.remarks),
     ]

@@ -28,10 +28,8 @@ from gpupipe.bench.measure import Result
 from gpupipe.cli import app
 from gpupipe.commands.answer import answering
 from gpupipe.commands.bench import _table
-from gpupipe.commands.explain import page_of
 from gpupipe.commands.pack import Request
 from gpupipe.parity.drawing import create_folder_of, place_of
-from gpupipe.reasons import ADVICE
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -64,7 +62,7 @@ def test_every_argument_is_explained() -> None:
 def test_commands_declare_the_arguments_of_what_they_run() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         declared = {it.name for it in command.params} - {"as_json"}
-        run = import_module(f"gpupipe.commands.{'show' if name == 'replay' else name}").run
+        run = import_module(f"gpupipe.commands.{name}").run
         inspect.signature(Request if name == "pack" else run).bind(**dict.fromkeys(declared))
 
 
@@ -83,10 +81,10 @@ def test_the_command_as_a_module() -> None:
 
 def test_every_command_answers_with_one_object() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert len(commands) > 7
+    assert len(commands) > 6
     assert {name for name, it in commands.items() if not any("--json" in one.opts for one in it.params)} == set()
     told = {path.stem for path in COMMANDS.glob("*.py") if "tell(" in path.read_text()}
-    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack", "show", "why"}
+    assert told >= {"bench", "compare", "demo", "doctor", "index", "pack", "why"}
 
 
 def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
@@ -96,19 +94,16 @@ def test_answers_have_values_and_numbers(photos: Path, tmp_path: Path) -> None:
     packed = answer("pack", photos, tmp_path / "shards", "--num-workers", 1)
     assert packed["samples"] == sum(shard["samples"] for shard in packed["shards"]) == 36
     assert packed["reader"] == "WebDataset"
-    page = answer("show", VAL, photos, "--batch-size", 2, "--out", tmp_path / "page.html", "--device", "cpu")
     compared = answer("compare", VAL, photos, "--samples", 2, "--device", "cpu")
     assert compared["pipeline"] == VAL and compared["device"] == "cpu" and compared["steps"]
-    assert page["path"] == str(tmp_path / "page.html") and page["step"] == 0
 
 
-def test_errors_of_files_and_steps_are_answers(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_files_are_answers(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **options: Any) -> int:
         raise PermissionError(13, "Permission denied", "photos/private")
 
     monkeypatch.setattr("gpupipe.commands.index.run", refuse)
     assert "Permission denied: 'photos/private'" in error("index", photos)
-    assert "there is no step 99: epochs have" in error("show", VAL, photos, "--step", 99, "--device", "cpu")
 
 
 def test_an_error_is_an_answer(tmp_path: Path) -> None:
@@ -416,23 +411,3 @@ def test_bench_fits_eighty_columns() -> None:
     rows = [line for line in lines if "DALI engine" in line]
     assert len(rows) == 1 and rows[0].rstrip().endswith("26.00 (12.00 to 40.00)")
     assert sum("torch DataLoader" in line for line in lines) == 1
-
-
-# ---- explain
-
-
-def test_every_code_of_a_warning_is_explained() -> None:
-    assert set(answer("explain")["codes"]) == set(ADVICE)
-    for code in ADVICE:
-        assert len(page_of(code)) > 20 and "](" not in page_of(code), code
-
-
-def test_explain_shows_the_page_of_a_code() -> None:
-    said = gpupipe("explain", "uneven-ranks").stdout
-    assert "The number of ranks does not divide" in said and f"In short: {ADVICE['uneven-ranks']}." in said
-    assert gpupipe("explain", "[uneven-ranks]").stdout == said
-
-
-def test_explain_suggests_the_code_that_was_meant() -> None:
-    assert "uneven-rank is not the code of a warning; did you mean uneven-ranks?" in error("explain", "uneven-rank")
-    assert "zzz is not the code of a warning; gpupipe explain lists them" in error("explain", "zzz")

@@ -1,24 +1,19 @@
-"""Pages about a batch: ``loader.show()``, ``gpupipe show`` and ``gpupipe replay``."""
+"""Pages about a batch: ``loader.show()``."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from typer.testing import CliRunner
 
-from gpupipe import DataLoader, Shard, datasets, targets, transforms as T
-from gpupipe.cli import app
+from gpupipe import DataLoader, datasets, targets, transforms as T
 from gpupipe.errors import ConfigError
-from gpupipe.pipelines import imagenet
 
 N = 12
 
@@ -99,62 +94,3 @@ def test_another_kind_of_file_is_refused(folder: Path, tmp_path: Path) -> None:
         pytest.raises(ConfigError, match=r"\.html page or a \.png sheet"),
     ):
         loader.show(tmp_path / "a.pdf", step=10_000)  # which does not exist: the path is checked first
-
-
-def command(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(a) for a in arguments])
-
-
-def test_show(folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "batch.html"
-    done = command("show", "imagenet.train:size=16", folder, "--batch-size", 4, "--step", 2, "--out", out)
-    assert done.exit_code == 0 and "epoch 0, step 2" in done.output
-    assert len(shown(out.read_text())) == 4
-
-
-def test_a_folder_that_cannot_be_created_is_an_error(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = command("show", "imagenet.train:size=16", folder, "--out", tmp_path / "file" / "batch.html")
-    assert done.exit_code == 2 and "its folder cannot be created" in " ".join(done.output.split()), done.output
-
-
-@pytest.mark.parametrize("file", ["state.json", "checkpoint.pt"])
-def test_replay_shows_all_ranks_of_the_last_step(folder: Path, tmp_path: Path, file: str) -> None:
-    dataset = datasets.ImageFolder(folder, imagenet.train(16))
-    seen: list[list[int]] = []
-    for rank in range(2):
-        with DataLoader(dataset, 2, shuffle=True, seed=9, shard=Shard(rank, 2), engine="torch", device="cpu") as loader:
-            loader.set_epoch(3)
-            batches = iter(loader)
-            next(batches), next(batches)
-            state = loader.state_dict()
-            seen.append(loader.plan_at(3, 1).indices.tolist())
-    path = tmp_path / file
-    if path.suffix == ".json":
-        path.write_text(json.dumps(state))
-    else:
-        torch.save({"model": {"w": torch.zeros(2)}, "loaders": {"train": state}}, path)
-    out = tmp_path / "batch.html"
-    done = command("replay", "imagenet.train:size=16", folder, path, "--out", out)
-    assert done.exit_code == 0 and "epoch 3, step 1" in done.output, done.output
-    assert shown(out.read_text()) == [*seen[0], *seen[1]]
-    other = command("replay", "imagenet.train:size=32", folder, path, "--out", out)
-    assert other.exit_code == 2 and "another pipeline" in other.output
-
-
-def test_what_holds_no_state_is_refused(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text("{}")
-    (tmp_path / "b.pt").write_bytes(b"no checkpoint")
-    (tmp_path / "empty.pt").touch()
-    torch.save({"loader": Shard(0, 1)}, tmp_path / "objects.pt")
-    neither = "is neither JSON nor a checkpoint of torch.save"
-    for name, said in (
-        ("a.json", "holds 0 states"),
-        ("b.pt", neither),
-        ("empty.pt", neither),
-        ("objects.pt", "holds objects other than tensors and plain values; save what loader.state_dict() returns"),
-        ("c.pt", "c.pt'; name a state or checkpoint"),
-        (".", "is a folder; name a state or checkpoint"),
-    ):
-        done = command("replay", "imagenet.train", folder, tmp_path / name)
-        assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output

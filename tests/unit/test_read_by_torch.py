@@ -55,7 +55,7 @@ def test_a_loader_that_is_built_from_the_attributes_of_another_warns_once() -> N
     with gpupipe.DataLoader(Own(), batch_size=2) as loader:
         other = rebuilt(loader)
         with pytest.warns(
-            GpupipeWarning, match=r"reads the dataset of a gpupipe loader: .*Shard.from_env.*explain rebuilt"
+            GpupipeWarning, match=r"reads the dataset of a gpupipe loader: .*Shard.from_env.*\[rebuilt\]"
         ) as seen:
             found = [labels.tolist() for _, labels in [*other, *other]]
         assert len(seen) == 1 and found == [[0, 2], [4, 6]] * 2
