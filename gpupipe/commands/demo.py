@@ -15,7 +15,6 @@ from ..bench.machine import facts
 from ..demo.page import page
 from ..demo.run import Demo, run as run_demo
 from ..demo.train import NAMES
-from ..demo.words import MedianRound, factor, loader_name
 from ..errors import ConfigError
 from ..parity.drawing import create_folder_of
 from ..printable import printable
@@ -70,10 +69,7 @@ def _following(folder: Path | None) -> list[tuple[str, str]]:
 def _print(demo: Demo) -> None:
     screen = console()
     screen.print(Rule("gpupipe demo", align="left", style="dim"))
-    screen.print(
-        f"{demo.train_images:,} images of {len(demo.classes)} classes to train, {demo.held_out_images:,} held out, "
-        f"batches of {demo.batch_size}: {printable(demo.source)}\n"
-    )
+    screen.print(f"{demo.about}: {printable(demo.source)}\n")
     table = Table(title="the same network, seeds, order, crops and flips", title_justify="left", title_style="bold")
     table.add_column("engine")
     for i in range(len(demo.curves[0].epochs)):
@@ -92,49 +88,9 @@ def _print(demo: Demo) -> None:
     checks.add_column(no_wrap=True)
     checks.add_column(style="bold", no_wrap=True)
     checks.add_column(overflow="fold")
-    for ok, name, text in _checks(demo):
+    for ok, name, text in demo.findings():
         checks.add_row(Text("✓", "green") if ok else Text("✗", "bold red"), name, Text(printable(text, lines=True)))
     screen.print(checks)
-
-
-def _checks(demo: Demo) -> list[tuple[bool, str, str]]:
-    """Return (whether it is as promised, what, the finding)."""
-    found: list[tuple[bool, str, str]] = []
-    if demo.comparison is not None:
-        whole = demo.comparison.steps[-1].difference
-        steps = len(demo.curves[0].losses)
-        found.append((True, "training", f"the two losses differ by at most {demo.apart:.1g} in {steps} steps"))
-        found.append(
-            (
-                demo.comparison.ok,
-                "pixels",
-                f"{whole.images} images: largest difference {whole.max:.3g}, mean {whole.mean:.2g} of 255 gray levels"
-                + ("" if demo.comparison.ok else ", which breaks a promise"),
-            )
-        )
-    bad = demo.bad_file
-    found.append(
-        (
-            bad.replaced,
-            "bad file",
-            f"{bad.name} is reported as {bad.kind}, and {bad.replacement} takes its place in the batch",
-        )
-    )
-    r = demo.resumed
-    bits = f"the other {r.steps - r.step} batches bit-identical" if r.equal else "batches with other bits"
-    stopped = f"stopped after batch {r.step} of {r.steps}: with a state of {r.state_bytes} bytes"
-    found.append((r.equal, "resume", f"{stopped}, another loader gave {bits}"))
-    shown = MedianRound.of(demo.speed)
-    rates = ", ".join(f"{loader_name(one)} {rate:,.0f}" for one, rate in shown.rates.items())
-    found.append(
-        (
-            shown.ratio > 1,
-            "speed",
-            f"{factor(shown.ratio)} ({shown.low:.2f} to {shown.high:.2f}), loading crops of 224 x 224 alone, in "
-            f"images/s: {rates}",
-        )
-    )
-    return found
 
 
 def _thinned(values: list[float], most: int = 40) -> list[float]:

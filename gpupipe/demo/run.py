@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
 from ..bench.measure import Result
-from ..bench.torchs_loader import usual
+from ..bench.torchs_loader import TITLES, usual
+from ..cache_folder import cache_folder, make_folder
 from ..datasets import Dataset, ImageFolder, Subset
 from ..engines.dali import installed
 from ..errors import ConfigError, DatasetError
 from ..parity.compare import Comparison, compare
+from ..testing.photos import SIZES, make_photos
 from ..transforms import Compose
 from .checks import BadFile, Resumed, bad_file, resumed, speed
-from .photographs import SMALL, photographs
 from .train import Curve, Engine, Training, pipelines, split, train
 
 _SHOWN = 8
 """Images on the page."""
 _TRAIN, _HELD_OUT, _FULL = 96, 24, 16
 """Images of each class to train on, to hold out, and of full size to measure speed with."""
+_CLASSES = 4
+_SMALL = ((150, 200), (200, 150), (160, 160), (133, 200), (144, 192))
+"""(height, width) of images to train on."""
+_LOADERS = {"dali": "gpupipe on DALI", "torch": "gpupipe's reference engine", **TITLES}
+"""Names of loaders whose speed is measured."""
 
 
 @dataclass
@@ -57,6 +63,37 @@ class Demo:
             return None
         a, b = (curve.losses for curve in self.curves)
         return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+    @property
+    def about(self) -> str:
+        return (
+            f"{self.train_images:,} images of {len(self.classes)} classes to train, {self.held_out_images:,} held out, "
+            f"batches of {self.batch_size}"
+        )
+
+    def findings(self) -> list[tuple[bool, str, str]]:
+        """Return (whether it is as promised, what, the finding)."""
+        found: list[tuple[bool, str, str]] = []
+        if self.comparison is not None:
+            whole, steps = self.comparison.steps[-1].difference, len(self.curves[0].losses)
+            found.append((True, "training", f"the two losses differ by at most {self.apart:.1g} in {steps} steps"))
+            text = (
+                f"{whole.images} images: largest difference {whole.max:.3g}, mean {whole.mean:.2g} of 255 gray levels"
+            )
+            text += "" if self.comparison.ok else ", which breaks a promise"
+            found.append((self.comparison.ok, "pixels", text))
+        bad, r = self.bad_file, self.resumed
+        text = f"{bad.name} is reported as {bad.kind}, and {bad.replacement} takes its place in the batch"
+        found.append((bad.replaced, "bad file", text))
+        bits = f"the other {r.steps - r.step} batches bit-identical" if r.equal else "batches with other bits"
+        stopped = f"stopped after batch {r.step} of {r.steps}: with a state of {r.state_bytes} bytes"
+        found.append((r.equal, "resume", f"{stopped}, another loader gave {bits}"))
+        (name,) = (name for name in self.speed.rates if name != self.speed.baseline)
+        ratio, low, high = self.speed.ratio(name)
+        rates = ", ".join(f"{_LOADERS[it]} {self.speed.median(it):,.0f}" for it in (name, self.speed.baseline))
+        text = f"{ratio:.2f} times as fast ({low:.2f} to {high:.2f}), loading crops of 224 x 224 alone, in images/s: "
+        found.append((ratio > 1, "speed", text + rates))
+        return found
 
     @property
     def ok(self) -> bool:
@@ -95,9 +132,9 @@ def run(
     held_out: Dataset
     if folder is None:
         source = "synthetic photographs"
-        whole: ImageFolder = ImageFolder(photographs(_TRAIN, 0, progress, SMALL), steps)
+        whole: ImageFolder = ImageFolder(photographs(_TRAIN, 0, progress, _SMALL), steps)
         training = whole
-        held_out = ImageFolder(photographs(_HELD_OUT, 1, progress, SMALL), evaluation)
+        held_out = ImageFolder(photographs(_HELD_OUT, 1, progress, _SMALL), evaluation)
     else:
         source = f"the folder {Path(folder).resolve().name}"
         whole = ImageFolder(folder)
@@ -135,6 +172,20 @@ def run(
         measured,
         time.perf_counter() - began,
     )
+
+
+def photographs(
+    per_class: int, seed: int, progress: Callable[[str], None], sizes: Sequence[tuple[int, int]] = SIZES
+) -> Path:
+    """Return a folder with one folder of synthetic photographs per class, creating it if missing."""
+    base = Path(cache_folder("demo"))
+    folder = base / f"{_CLASSES}x{per_class}-{seed}"
+    if not (folder / "complete").exists():
+        progress(f"creating {_CLASSES * per_class} synthetic photographs")
+        make_folder(str(base))
+        make_photos(folder, _CLASSES, per_class, seed, sizes)
+        (folder / "complete").touch()
+    return folder
 
 
 def _pictures(dataset: Dataset) -> list[Image.Image]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +22,7 @@ Engine = Literal["dali", "torch"]
 SIZE = 64
 """Edge of the network's input in pixels."""
 NAMES: dict[Engine, str] = {"dali": "DALI", "torch": "reference"}
+_RATE, _MOMENTUM = 0.02, 0.9
 _STATISTICS = (0.45, 0.43, 0.41), (0.26, 0.26, 0.27)
 
 
@@ -34,8 +34,6 @@ class Epoch:
     """Loss of every step."""
     accuracy: float
     """Accuracy on held-out images, 0 to 1."""
-    images_per_second: float
-    """Training speed, including the network."""
 
     @property
     def loss(self) -> float:
@@ -48,7 +46,6 @@ class Curve:
     """Results of training with one engine."""
 
     engine: Engine
-    description: str = ""
     epochs: list[Epoch] = field(default_factory=list)
 
     @property
@@ -115,7 +112,9 @@ def train(training: Training, engine: Engine, progress: Callable[[str], None]) -
         "seed": training.seed,
     }
     model = network(training.classes, training.seed).to(training.device)
-    descent = _Descent(model, max(1, len(training.train) // training.batch_size) * training.epochs)
+    # torch.optim does the same, but its first optimizer imports torch's compiler, which takes seconds.
+    parameters = list(model.parameters())
+    velocities = [torch.zeros_like(p) for p in parameters]
     curve = Curve(engine)
     with (
         DataLoader(training.train, shuffle=True, drop_last=True, **common) as batches,
@@ -124,44 +123,18 @@ def train(training: Training, engine: Engine, progress: Callable[[str], None]) -
         for epoch in range(training.epochs):
             losses: list[Tensor] = []
             model.train()
-            began, images = time.perf_counter(), 0
             for x, y in batches:
                 loss = nn.functional.cross_entropy(model(x), y)
                 model.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
-                descent.step()
+                with torch.no_grad():
+                    for p, velocity in zip(parameters, velocities, strict=True):
+                        velocity.mul_(_MOMENTUM).add_(p.grad)
+                        p.sub_(velocity, alpha=_RATE)
                 losses.append(loss.detach())
-                images += len(x)
-            # Read the clock after the losses, because reading them waits for the device.
-            values = tuple(torch.stack(losses).tolist())
-            seconds = time.perf_counter() - began
-            curve.epochs.append(Epoch(values, _accuracy(model, held_out), images / seconds))
+            curve.epochs.append(Epoch(tuple(torch.stack(losses).tolist()), _accuracy(model, held_out)))
             progress(f"{NAMES[engine]}: epoch {epoch + 1} of {training.epochs}: loss {curve.epochs[-1].loss:.3f}")
-        curve.description = next(line.strip() for line in repr(batches).splitlines() if "engine:" in line)
     return curve
-
-
-class _Descent:
-    """Gradient descent with Nesterov's momentum, whose rate rises and then falls to zero.
-
-    ``torch.optim`` does the same, but its first optimizer imports torch's compiler, which takes seconds.
-    """
-
-    def __init__(self, model: nn.Module, steps: int, rate: float = 0.05, momentum: float = 0.9):
-        self._parameters = list(model.parameters())
-        self._velocities = [torch.zeros_like(p) for p in self._parameters]
-        self._steps, self._rate, self._momentum, self._done = steps, rate, momentum, 0
-
-    @torch.no_grad()
-    def step(self) -> None:
-        share = (self._done + 1) / (self._steps + 1)
-        # The rate rises during the first quarter, where both terms meet at 1, and then falls to zero.
-        rate = self._rate * min(4 * share, (1 - share) / 0.75)
-        for p, velocity in zip(self._parameters, self._velocities, strict=True):
-            assert p.grad is not None
-            velocity.mul_(self._momentum).add_(p.grad)
-            p.sub_(velocity * self._momentum + p.grad, alpha=rate)
-        self._done += 1
 
 
 def _accuracy(model: nn.Module, loader: DataLoader) -> float:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from command_line import error, gpupipe
 
 from gpupipe import DataLoader
-from gpupipe.bench.measure import Result
 from gpupipe.datasets import ImageFolder
 from gpupipe.demo import checks as demo_checks, run as demo_module
-from gpupipe.demo.page import _ticks
-from gpupipe.demo.photographs import photographs
-from gpupipe.demo.words import MedianRound
+from gpupipe.demo.run import photographs
 from gpupipe.testing.photos import make_photos
 
 
@@ -36,11 +32,7 @@ def test_demo_trains_twice_and_reports(photos: Path, tmp_path: Path) -> None:
     assert result["pixels"]["ok"] is True
     assert result["bad_file"]["kind"] == "truncated" and result["bad_file"]["replaced"] is True
     assert result["resume"]["equal"] is True and result["resume"]["step"] < result["resume"]["steps"]
-    (bars,) = re.findall(r'<div class="bars">(.*?)</div>', page)
-    ours, theirs = (float(rate.replace(",", "")) for rate in re.findall(r"<b>([\d,]+) images/s</b>", bars))
-    (ratio,) = re.findall(r"<b>([\d.]+) ×</b>", page)
-    assert float(ratio) == pytest.approx(ours / theirs, rel=0.05)  # rates are shown as whole numbers
-    assert "memory in GB" in page and "memory_gb" not in page and "The losses of both differ by at most" in page
+    assert "memory gb" in page and "memory_gb" not in page and "the two losses differ by at most" in page
     assert page.count('class="whole"') <= 1
     assert set(result["speed"]["candidates"]) == {"dali", result["speed"]["baseline"]}
 
@@ -65,7 +57,7 @@ def test_demo_fails_if_a_resumed_epoch_has_other_bits(
     monkeypatch.setattr(DataLoader, "load_state_dict", lambda self, state: None)
     text = gpupipe("demo", photos, "--epochs", 1, "--out", tmp_path / "report", "--device", "cpu", code=1).stdout
     assert "✗ resume" in text and "with other bits" in text
-    assert "different: this is a bug" in (tmp_path / "report" / "index.html").read_text()
+    assert "with other bits" in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_demo_makes_its_photographs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,18 +78,3 @@ def test_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path, monkeypatch:
         assert "its folder cannot be created" in error("demo", "--out", tmp_path / "file" / "report")
     make_photos(tmp_path / "few", classes=2, per_class=1, sizes=((20, 20),))
     assert "needs at least 5" in error("demo", tmp_path / "few", "--out", tmp_path / "report")
-
-
-def test_the_ratio_is_that_of_the_rates_beside_it() -> None:
-    result = Result("torchvision", {"dali": [100.0, 61.0, 300.0], "torchvision": [50.0, 20.0, 40.0]})
-    shown = MedianRound.of(result)
-    assert shown.rates == {"dali": 61.0, "torchvision": 20.0} and shown.name == "dali"
-    assert shown.ratio == 61 / 20 and (shown.low, shown.high) == (2.0, 7.5)
-
-
-@pytest.mark.parametrize(
-    ("top", "ticks"),
-    [(1.4, [0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4]), (2.3, [0, 0.5, 1, 1.5, 2]), (40, [0, 10, 20, 30, 40])],
-)
-def test_ticks_are_round_numbers(top: float, ticks: list[float]) -> None:
-    assert _ticks(top) == pytest.approx(ticks)
