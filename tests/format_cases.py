@@ -126,7 +126,7 @@ def write_hdf5(images: Images, folder: Path, **options: Any) -> Path:
     return folder / "images.h5"
 
 
-# ---- Parquet, Arrow, Hugging Face
+# ---- Parquet, Hugging Face
 
 
 def table(images: Images, *, struct_of: bool = True) -> Any:
@@ -144,20 +144,6 @@ def parquet_writer(**options: Any) -> Callable[[Images, Path], Path]:
         for k, share in enumerate(shares(images)):
             part = whole.slice(share.start, len(share))
             pq.write_table(part, folder / f"train-{k:05d}.parquet", row_group_size=5, **options)
-        return folder
-
-    return write
-
-
-def arrow_writer(stream: bool) -> Callable[[Images, Path], Path]:
-    def write(images: Images, folder: Path) -> Path:
-        import pyarrow as pa
-
-        whole = table(images)
-        new = pa.ipc.new_stream if stream else pa.ipc.new_file
-        for k, share in enumerate(shares(images)):
-            with new(str(folder / f"{k}.arrow"), whole.schema) as writer:
-                writer.write_table(whole.slice(share.start, len(share)), max_chunksize=4)
         return folder
 
     return write
@@ -201,8 +187,6 @@ CASES = {
     "hdf5-chunked": Case("HDF5", _hdf5_chunked, ".h5"),
     "parquet": Case("Parquet", parquet_writer(compression="none"), ".parquet"),
     "parquet-snappy": Case("Parquet", parquet_writer(compression="snappy"), ".parquet"),
-    "arrow": Case("Arrow", arrow_writer(stream=False), ".arrow"),
-    "arrow-stream": Case("Arrow", arrow_writer(stream=True), ".arrow"),
     "huggingface": Case("HuggingFace", write_huggingface, ".arrow"),
     "manifest": Case("Manifest", write_manifest, ".bin"),
 }

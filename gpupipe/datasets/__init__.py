@@ -18,7 +18,6 @@ from .subset import Subset
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
-    from ..formats.arrow import Arrow
     from ..formats.hdf5 import HDF5
     from ..formats.hdf5_arrays import HDF5Arrays
     from ..formats.huggingface import HuggingFace
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "HDF5",
     "Arrays",
-    "Arrow",
     "CocoDetection",
     "Columns",
     "Dataset",

@@ -271,8 +271,7 @@ class HuggingFace(Format):
             from datasets import load_from_disk
         except ImportError as e:
             raise DatasetError(
-                f"{path}: a dataset that Hugging Face saved is opened with its package ({e}); pip install datasets, or "
-                "name its files: SRC/*.arrow"
+                f"{path}: a dataset that Hugging Face saved is opened with its package ({e}); pip install datasets"
             ) from None
         try:
             dataset = load_from_disk(str(path))

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Unpack
 
 from ..sources.extras import need
 from ..sources.parquet_pages import WRITE_AGAIN, ColumnChunk, places
-from ..sources.shards import Row
+from ..sources.shards import Row, Shards
 from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual
-from .tables import TableFiles
+from .tables import checked_labels, class_names, further_of
 
 _CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
 
 
 @dataclass(frozen=True, eq=False)
-class ParquetFiles(TableFiles):
-    """Rows of Parquet files."""
+class ParquetFiles(Shards):
+    """Rows of Parquet files.
+
+    Args:
+        image: the column of images, plain or in the struct ``{bytes, path}``.
+        label: the column of class numbers or names.
+    """
+
+    image: str
+    label: str | None
 
     owner = "Parquet"
 
-    def schema(self, file: IO[bytes]) -> Any:
-        return self._open(file).schema_arrow
+    def names(self, file: IO[bytes]) -> Iterable[str]:
+        names: list[str] = self._open(file).schema_arrow.names
+        return names
+
+    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
+        return class_names(self._open(file).schema_arrow.metadata, self.label)
 
     def _open(self, file: IO[bytes]) -> Any:
         parquet = need("pyarrow.parquet", "parquet", "the columns of Parquet files are found with pyarrow")
@@ -72,7 +84,16 @@ class ParquetFiles(TableFiles):
             names = None
             if read is not None and name in extra:
                 names = [value and value.get("path") for value in read.column(self.image).to_pylist()]
-            yield from self.part(read, names, places(file, column), number)
+            has_label = read is not None and self.label is not None and self.label in read.schema.names
+            labels = checked_labels(read.column(self.label)) if has_label else None
+            values = [] if read is None else further_of(read, self.columns)
+            for i, place in enumerate(places(file, column)):
+                row = ((names[i] if names is not None else None) or str(number + i)).encode()
+                if place is None:
+                    yield Row(row, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
+                else:
+                    label, further = None if labels is None else labels[i], values[i] if values else ()
+                    yield Row(row, place.offset, place.length, label, packed=place.packed, values=further)
             number += chunk.num_values
 
 

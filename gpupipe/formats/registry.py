@@ -26,6 +26,11 @@ _OTHERS = (
     (re.compile(r"\.mds(\.\w+)?$"), "mosaicml-streaming", "its StreamingDataset"),
     (re.compile(r"(^|/)chunk-\d+-\d+(\.\w+)?\.bin$"), "litdata", "its StreamingDataset"),
     (re.compile(r"\.(lmdb|mdb)$"), "lmdb", "a Dataset of your own that opens them"),
+    (
+        re.compile(r"\.(arrow|feather|ipc)$"),
+        "datasets",
+        "gpupipe.datasets.HuggingFace(datasets.Dataset.from_file(...))",
+    ),
 )
 """(end of file names, library that reads these files, what to pass to the loader)"""
 _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__)}

@@ -1,64 +1,14 @@
-"""Tables of images: what Parquet, Arrow and Hugging Face's datasets share."""
+"""Tables of images: what Parquet and Hugging Face's datasets share."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..sources.extras import need, parse_json
-from ..sources.parquet_pages import Where
-from ..sources.shards import Row, Shards
-
-
-@dataclass(frozen=True, eq=False)
-class TableFiles(Shards):
-    """Rows of files that hold a table.
-
-    Args:
-        image: the column of images, plain or in the struct ``{bytes, path}``.
-        label: the column of class numbers or names.
-    """
-
-    image: str
-    label: str | None
-
-    @abstractmethod
-    def schema(self, file: IO[bytes]) -> Any:
-        """Return the ``pyarrow.Schema`` of a file."""
-
-    def names(self, file: IO[bytes]) -> Iterable[str]:
-        names: list[str] = self.schema(file).names
-        return names
-
-    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        return class_names(self.schema(file).metadata, self.label)
-
-    def part(
-        self, read: Any, names: Sequence[str | None] | None, where: Iterable[Where | None], first: int
-    ) -> Iterator[Row]:
-        """Yield the rows of a part of a table.
-
-        Args:
-            read: the part, with the columns of labels and of further values; ``None`` if there are none.
-            names: names of the images; those without one are named by their number.
-            where: the place of each image, or ``None``.
-            first: number of the first row.
-        """
-        has_label = read is not None and self.label is not None and self.label in read.schema.names
-        labels = checked_labels(read.column(self.label)) if has_label else None
-        values = [] if read is None else further_of(read, self.columns)
-        for i, place in enumerate(where):
-            name = ((names[i] if names is not None else None) or str(first + i)).encode()
-            if place is None:
-                yield Row(name, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
-            else:
-                label, further = None if labels is None else labels[i], values[i] if values else ()
-                yield Row(name, place.offset, place.length, label, packed=place.packed, values=further)
 
 
 def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
@@ -101,33 +51,12 @@ def _nested(table: Any, name: str) -> Any:
 def _values(column: Any) -> list[Any]:
     types = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow").types
     kind = column.type
-    if types.is_fixed_size_list(kind) and types.is_fixed_size_list(kind.value_type):
-        return [_nested_array(it) for it in column]
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         of = kind.value_type
         if types.is_integer(of) or types.is_floating(of) or types.is_boolean(of):
             return [it.values.to_numpy(zero_copy_only=False) if it.is_valid else None for it in column]
     values: list[Any] = column.to_pylist()
     return values
-
-
-def _nested_array(value: Any) -> Any:
-    """Return the array of fixed-size lists within one another, or lists if they hold anything but numbers."""
-    if not value.is_valid:
-        return None
-    values, shape = value.values, [len(value.values)]
-    while hasattr(values.type, "list_size"):
-        # flatten() would leave out the lists that are missing, and the shape would be wrong.
-        if values.null_count:
-            return value.as_py()
-        shape.append(values.type.list_size)
-        values = values.flatten()
-    if values.null_count or str(values.type) not in _NUMBERS:
-        return value.as_py()
-    return values.to_numpy(zero_copy_only=False).reshape(shape)
-
-
-_NUMBERS = {"bool", "halffloat", "float", "double", *(f"{u}int{bits}" for u in ("u", "") for bits in (8, 16, 32, 64))}
 
 
 def checked_labels(column: Any) -> list[Any]:

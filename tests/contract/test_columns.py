@@ -77,14 +77,6 @@ def parquet(images: list[bytes], folder: Path) -> Any:
     return folder / "a.parquet"
 
 
-def arrow(images: list[bytes], folder: Path) -> Any:
-    import pyarrow as pa
-
-    with pa.OSFile(str(folder / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table(images).schema) as out:
-        out.write_table(table(images), max_chunksize=7)
-    return folder / "a.arrow"
-
-
 def huggingface(images: list[bytes], folder: Path) -> Any:
     hf = pytest.importorskip("datasets")
     about = [row(i) for i in range(len(images))]
@@ -141,7 +133,6 @@ KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], t
     "tar": (tar, ours.WebDataset, ("json:weight", "json:deep.id", "txt")),
     "tfrecord": (record, ours.TFRecord, NAMES),
     "parquet": (parquet, ours.Parquet, NAMES),
-    "arrow": (arrow, ours.Arrow, NAMES),
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
     "zip": (zipped, ours.Zip, ("json:weight", "json:deep.id", "txt")),
     "hdf5": (hdf5, ours.HDF5, NAMES),
@@ -340,12 +331,8 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
 
     of = pa.list_(pa.float32(), 4) if kind.endswith("fixed") else pa.list_(pa.float32())
     rows = pa.table({"image": images, "label": [*numbers], "v": pa.array(lists, of)})
-    if kind.startswith("parquet"):
-        pq.write_table(rows, folder / "a.parquet", compression="none", use_dictionary=False)
-        return ours.Parquet(folder / "a.parquet", EVAL, columns=["v"])
-    with pa.ipc.new_file(str(folder / "a.arrow"), rows.schema) as file:
-        file.write_table(rows, max_chunksize=5)
-    return ours.Arrow(folder / "a.arrow", EVAL, columns=["v"])
+    pq.write_table(rows, folder / "a.parquet", compression="none", use_dictionary=False)
+    return ours.Parquet(folder / "a.parquet", EVAL, columns=["v"])
 
 
 @pytest.mark.parametrize(
@@ -357,8 +344,6 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
         "hdf5",
         "parquet",
         "parquet-fixed",
-        "arrow",
-        "arrow-fixed",
     ],
 )
 def test_arrays_of_one_shape(kind: str, images: list[bytes], tmp_path: Path) -> None:
@@ -450,19 +435,16 @@ class TestWhatIsRefused:
         assert bad.index == 1
         assert why in bad.reason
 
-    @pytest.mark.parametrize("open_as", ["manifest", "parquet", "arrow"])
+    @pytest.mark.parametrize("open_as", ["manifest", "parquet"])
     def test_structs(self, open_as: str, images: list[bytes], tmp_path: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         rows = pa.table({"image": images[:2], "x": [None, {"a": 1}]})
         pq.write_table(rows, tmp_path / "a.parquet")
-        with pa.ipc.new_file(str(tmp_path / "a.arrow"), rows.schema) as file:
-            file.write_table(rows)
         opens: dict[str, Callable[..., Any]] = {
             "manifest": lambda name: self.opened(tmp_path, images, None, {"a": 1}),
             "parquet": lambda name: ours.Parquet(tmp_path / "a.parquet", columns=[name]),
-            "arrow": lambda name: ours.Arrow(tmp_path / "a.arrow", columns=[name]),
         }
         with pytest.raises(DatasetError, match=r"'x' has values of type dict, .* write anything else as JSON texts"):
             opens[open_as]("x")

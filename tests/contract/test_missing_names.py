@@ -20,7 +20,6 @@ NAMED = {
     "tfrecord": (ours.TFRecord, "'image/class/label'"),
     "hdf5": (ours.HDF5, "'labels'"),
     "parquet": (ours.Parquet, "'label'"),
-    "arrow": (ours.Arrow, "'label'"),
 }
 """(class, a name that there is)"""
 

@@ -97,13 +97,6 @@ def parquet(options: dict[str, Any], images: Images, folder: Path) -> Path:
     return folder / "a.parquet"
 
 
-def arrow(new: str, images: Images, folder: Path) -> Path:
-    rows = pyarrow_table(images)
-    with getattr(pytest.importorskip("pyarrow.ipc"), new)(str(folder / "a.arrow"), rows.schema) as out:
-        out.write_table(rows, max_chunksize=7)
-    return folder / "a.arrow"
-
-
 def frame(name: str, options: dict[str, Any], images: Images, folder: Path) -> Path:
     rows = pytest.importorskip("pandas").DataFrame({"image": list(images), "label": range(len(images))})
     getattr(rows, f"to_{name}")(folder / f"a.{name}", **options)
@@ -135,10 +128,7 @@ VARIANTS: dict[str, Write] = {
     },
     "parquet-v2": partial(parquet, {"compression": "none", "data_page_version": "2.0"}),
     "parquet-groups": partial(parquet, {"compression": "none", "row_group_size": 7}),
-    "arrow-file": partial(arrow, "new_file"),
-    "arrow-stream": partial(arrow, "new_stream"),
     "pandas-parquet": partial(frame, "parquet", {}),
-    "pandas-feather": partial(frame, "feather", {"compression": "uncompressed"}),
     "hdf5": hdf5,
 }
 

@@ -92,15 +92,6 @@ def obeyed(kind: Any, old: Path, images: list[bytes]) -> None:
     assert [dataset.fetch(i) for i in range(len(dataset))] == [(image, i) for i, image in enumerate(images)]
 
 
-@pytest.mark.parametrize("codec", ["lz4", "zstd"])
-@pytest.mark.parametrize("stream", [False, True])
-def test_columns_of_arrow(codec: str, stream: bool, images: list[bytes], tmp_path: Path) -> None:
-    rows, new = table(images), pa.ipc.new_stream if stream else pa.ipc.new_file
-    with new(str(tmp_path / "a.arrow"), rows.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as out:
-        out.write_table(rows, max_chunksize=4)
-    obeyed(datasets.Arrow, tmp_path / "a.arrow", images)
-
-
 def test_lengths_of_parquet_that_stand_elsewhere(images: list[bytes], tmp_path: Path) -> None:
     options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}}
     pq.write_table(table(images, struct_of=False), tmp_path / "a.parquet", row_group_size=5, **options)

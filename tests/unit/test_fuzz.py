@@ -381,8 +381,6 @@ CONTAINERS = (
     "zip",
     "parquet",
     "parquet-snappy",
-    "arrow",
-    "arrow-stream",
     "hdf5-chunked",
 )
 SPOILED = 25

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import gpupipe
-from format_cases import table
 from PIL import Image
 from support import pictures
 from tfrecords import masked_crc
@@ -27,7 +26,6 @@ from tfrecords import masked_crc
 from gpupipe import GpupipeWarning
 from gpupipe.datasets import (
     HDF5,
-    Arrow,
     HDF5Arrays,
     ImageFolder,
     ImageList,
@@ -234,17 +232,6 @@ def pax_size(folder: Path) -> bytes:
     return tar_head(b"x", len(record)) + record.ljust(512, b"\0") + tar_head(b"0", 10) + bytes(512)
 
 
-def arrow_claim(folder: Path) -> bytes:
-    """A compressed column that claims more bytes than there is memory."""
-    sink = io.BytesIO()
-    rows = table([bytes(1 << 20)] * 2, struct_of=False)
-    with pa.ipc.new_file(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(rows)
-    size = struct.pack("<q", 2 << 20)  # a buffer begins with its size after unpacking
-    assert size in sink.getvalue()
-    return sink.getvalue().replace(size, struct.pack("<q", HUGE))
-
-
 def hdf5_rows(folder: Path) -> bytes:
     """Millions of images in a few kilobytes: chunks that were never written."""
     h5py = pytest.importorskip("h5py")
@@ -276,7 +263,6 @@ class TestClaims:
                 )
                 for kind in (b"x", b"g", b"L", b"K")
             ),
-            (Arrow, "a.arrow", arrow_claim, "its columns are compressed"),
             (HDF5, "a.h5", hdf5_rows, "'/images' claims 16777216 images, and has "),
             (
                 Parquet,

@@ -1,4 +1,4 @@
-"""What is special about Parquet, Arrow and HDF5; what all formats share is in ``contract/test_formats.py``."""
+"""What is special about Parquet and HDF5; what all formats share is in ``contract/test_formats.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from format_cases import table, write_hdf5
 from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same, write_photos
 
 from gpupipe import DataLoader
-from gpupipe.datasets import HDF5, Arrays, Arrow, HDF5Arrays, Parquet
+from gpupipe.datasets import HDF5, Arrays, HDF5Arrays, Parquet
 from gpupipe.errors import DatasetError, MissingDependency
 
 h5py = pytest.importorskip("h5py")
@@ -127,35 +127,6 @@ class TestParquet:
         monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
         with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[parquet\]'"):
             Parquet(tmp_path / "a.parquet", image="image", label="path")
-
-
-class TestArrow:
-    def write(self, given: Any, path: Path, **options: Any) -> Path:
-        with pa.ipc.new_file(str(path), given.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-            writer.write_table(given, max_chunksize=4)
-        return path
-
-    def test_compressed_columns_are_refused(self, images: list[bytes], tmp_path: Path) -> None:
-        path = self.write(table(images), tmp_path / "a.arrow", compression="lz4")
-        with pytest.raises(DatasetError, match=r"its columns are compressed, so .*; write it again: pyarrow"):
-            Arrow(path)
-
-    @pytest.mark.parametrize("kind", ["binary", "large_binary"])
-    def test_a_column_of_bytes(self, kind: str, images: list[bytes], tmp_path: Path) -> None:
-        given = pa.table({"jpg": pa.array([*images[:4], None, *images[5:]], getattr(pa, kind)()), "y": list(range(9))})
-        found = Arrow(self.write(given, tmp_path / "a.arrow"), image="jpg", label="y")
-        assert bad(found) == {4: ("missing", "it has no bytes, and gpupipe does not follow its path")}
-        assert [found.fetch(i) for i in range(9) if i != 4] == [x for x in numbered(images) if x[1] != 4]
-
-    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
-        path = self.write(table(images), tmp_path / "a.arrow")
-        with pytest.raises(DatasetError, match=r"no column 'photo'; it has image, label"):
-            Arrow(path, image="photo")
-        with pytest.raises(DatasetError, match="its images are int64; they must be bytes"):
-            Arrow(path, image="label", label=None)
-        (tmp_path / "b.arrow").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is not a complete Arrow file or stream"):
-            Arrow(tmp_path / "b.arrow")
 
 
 class TestHDF5:
