@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..transforms.compose import Transforms
     from .video.sampling import Padding, Sampling
 
-__all__ = ["ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "limits_of", "with_options"]
+__all__ = ["ArchiveOptions", "ClipOptions", "ImageOptions", "ShardOptions", "TableOptions", "limits_of", "with_options"]
 
 
 class ImageOptions(TypedDict, total=False):
@@ -44,6 +44,13 @@ class TableOptions(ImageOptions, total=False):
 class ShardOptions(TableOptions, total=False):
     """Options of formats that are also read behind a network."""
 
+    remote: Remote | None
+
+
+class ArchiveOptions(ImageOptions, total=False):
+    """Options of archives of images without further values."""
+
+    return_dict: bool
     remote: Remote | None
 
 

@@ -129,6 +129,7 @@ def train(training: Training, engine: Engine, progress: Callable[[str], None]) -
                 loss.backward()  # type: ignore[no-untyped-call]
                 with torch.no_grad():
                     for p, velocity in zip(parameters, velocities, strict=True):
+                        assert p.grad is not None
                         velocity.mul_(_MOMENTUM).add_(p.grad)
                         p.sub_(velocity, alpha=_RATE)
                 losses.append(loss.detach())

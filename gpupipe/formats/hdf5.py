@@ -8,7 +8,7 @@ IV.B.1). h5py does not expose them.
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +29,6 @@ _SHRINKS = 2000
 """Maximum number of bytes of labels that one byte in a file can become."""
 _HEAPS = 16
 """Number of cached heaps: neighboring images share one."""
-_SOFT_LINKS = 32
-"""Maximum number of soft links that one name may pass."""
 _COPY = "copy it into one file: file['copy'] = file[name][()]"
 
 
@@ -52,30 +50,17 @@ def find(root: Any, name: str) -> Any:
 
     Raises :class:`ValueError` if its bytes lie in another file: a file could name any other file of the machine.
     """
-    h5 = h5py()
-    at = root["/"] if name.startswith("/") else root
-    todo, soft = deque(name.split("/")), 0
-    while todo:
-        part = todo.popleft()
-        if part in ("", "."):
-            continue
+    h5, at = h5py(), root
+    for part in filter(None, name.split("/")):
         try:
             link = at.get(part, getlink=True) if isinstance(at, h5.Group) else None
         except TypeError:  # a user-defined kind of link
-            raise ValueError(f"{name!r} is a link of an unknown kind; {_COPY}") from None
+            link = "unknown"
         if link is None:
             return None
-        if isinstance(link, h5.ExternalLink):
-            raise ValueError(f"{name!r} is a link to {link.path!r} in another file, {link.filename!r}; {_COPY}")
-        if isinstance(link, h5.SoftLink):
-            soft += 1
-            if soft > _SOFT_LINKS:
-                raise ValueError(f"{name!r} is a link that leads back to itself")
-            # A relative link begins at the group that holds it.
-            at = root["/"] if link.path.startswith("/") else at
-            todo.extendleft(reversed(link.path.split("/")))
-        else:
-            at = at[part]
+        if not isinstance(link, h5.HardLink):
+            raise ValueError(f"{name!r} is a link to other data, which is not followed; {_COPY}")
+        at = at[part]
     if isinstance(at, h5.Dataset) and at.external:
         raise ValueError(
             f"the bytes of {name!r} lie in another file, {at.external[0][0]!r} (external storage); {_COPY}"
@@ -255,7 +240,7 @@ class HDF5(Sharded):
     while the index is built, comes with ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
 
     Not supported: groups with a dataset for each image; texts, which end at a zero byte; compression and other filters,
-    which pack the references to images and not the images; data in other files.
+    which pack the references to images and not the images; links, and data in other files.
 
     Args:
         image: The dataset of images.

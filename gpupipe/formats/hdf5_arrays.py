@@ -40,7 +40,7 @@ class HDF5Arrays(Arrays):
     """Pixels in an HDF5 file: a dataset in one piece, whose rows are read without ``h5py``. ``h5py``, which locates it,
     comes with ``gpupipe-loader[hdf5]``. For encoded images use :class:`HDF5`.
 
-    Not supported: datasets in chunks, and therefore compressed ones; data in other files.
+    Not supported: datasets in chunks, and therefore compressed ones; links, and data in other files.
 
     Args:
         path: The file.

@@ -84,9 +84,10 @@ class ParquetFiles(Shards):
             names = None
             if read is not None and name in extra:
                 names = [value and value.get("path") for value in read.column(self.image).to_pylist()]
-            has_label = read is not None and self.label is not None and self.label in read.schema.names
-            labels = checked_labels(read.column(self.label)) if has_label else None
-            values = [] if read is None else further_of(read, self.columns)
+            labels, values = None, list[tuple[Any, ...]]()
+            if read is not None:
+                labels = checked_labels(read.column(self.label)) if self.label in read.schema.names else None
+                values = further_of(read, self.columns)
             for i, place in enumerate(places(file, column)):
                 row = ((names[i] if names is not None else None) or str(number + i)).encode()
                 if place is None:

@@ -2,8 +2,7 @@
 ``Zip``.
 
 The command line, hints, ``gpupipe pack`` and the tests iterate over this registry, and ``gpupipe.datasets`` exports its
-classes. Another package adds a format by an entry point of the group ``gpupipe.formats``, whose name is that of the
-class.
+classes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ import pkgutil
 import re
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from ..datasets.dataset import Dataset
-from ..errors import ConfigError
 from ..sources.compressed import plain_name
 from ..sources.names import is_url
 from .base import Format
@@ -39,10 +36,7 @@ _MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(imp
 def load(name: str) -> type[Dataset]:
     """Return the dataset class of a name such as ``"WebDataset"``. Raises :class:`AttributeError` if there is none."""
     module = _MODULES.get(name.lower())
-    if module is None:
-        found: object = None if name.startswith("_") else _plugins().get(name)
-    else:
-        found = getattr(import_module(f"{_FOLDER}.{module}"), name, None)
+    found = None if module is None else getattr(import_module(f"{_FOLDER}.{module}"), name, None)
     if not (isinstance(found, type) and issubclass(found, Dataset)):
         raise AttributeError(f"module 'gpupipe.datasets' has no attribute {name!r}")
     return found
@@ -56,23 +50,6 @@ def formats() -> dict[str, type[Format]]:
         for name, kind in vars(import_module(f"{_FOLDER}.{module}")).items():
             if name.lower() == key and isinstance(kind, type) and issubclass(kind, Format):
                 found[key] = kind
-    plugins = ((name.lower(), kind) for name, kind in _plugins().items() if issubclass(kind, Format))
-    return {**dict(plugins), **found}
-
-
-@cache
-def _plugins() -> dict[str, type[Dataset]]:
-    """Return the classes that other packages bring, by name. Raises :class:`ConfigError` if one cannot be imported."""
-    found = {}
-    for point in entry_points(group="gpupipe.formats"):
-        owner = f"the format {point.name} of the package {point.dist.name if point.dist else point.value}"
-        try:
-            kind = point.load()
-        except Exception as e:
-            raise ConfigError(f"{owner} cannot be imported: {type(e).__name__}: {e}; update or uninstall it") from e
-        if not (isinstance(kind, type) and issubclass(kind, Dataset)):
-            raise ConfigError(f"{owner} is {kind!r}, not a subclass of gpupipe.datasets.Dataset")
-        found[point.name] = kind
     return found
 
 

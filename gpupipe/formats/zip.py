@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import stat
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Unpack
 
-from ..codecs.files import unpacked
 from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
-from ..sources.columns import member_value
+from ..datasets.options import ArchiveOptions
 from ..sources.shards import Row, Shards
 from ..transforms.compose import Transforms
-from .base import PathsLike, Sharded, ShardOptions
+from .base import PathsLike, Sharded
 
 _FAT = 0
 """System that made a member: MS-DOS or Windows."""
 _LOCAL = struct.Struct("<4s22xHH")
-_END = struct.Struct("<4sH16x")
-_MANY = 0xFFFF
-"""Placeholder for a number that is in the Zip64 record."""
 _MOST = 1032
 """Maximum number of bytes that one byte of deflated data can become; see https://zlib.net/zlib_tech.html."""
 _INFLATED = 256 << 20
 """Maximum number of bytes of a deflated member, which is inflated whole, after inflating."""
-_LONGEST = 1 << 20
-"""Maximum number of bytes of a member with columns."""
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma", 93: "zstd", 9: "deflate64"}
 
 
@@ -54,8 +47,6 @@ class ZipFiles(Shards):
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, struct.error, EOFError) as e:
             raise ValueError(f"it is not a complete ZIP archive: {e}") from None
-        if _part(file, archive) not in (0, _MANY):
-            raise ValueError("it is one part of several; join them: zip -s 0 parts.zip --out whole.zip")
         members = archive.infolist()
         for member in members:
             # Some programs for Windows write such names, against the specification.
@@ -69,38 +60,9 @@ class ZipFiles(Shards):
         inside = [m for m in images if m.filename.startswith(root)]
         images = [m for m in inside if _class(m.filename, root)] or inside
         images.sort(key=lambda m: (_class(m.filename, root), *posixpath.split(m.filename)))
-        beside = self._beside(named.values())
         for member in images:
-            read = self._read(file, beside.get(_stem(member.filename), {}))
-            values = [member_value(read, name) for name in self.columns]
             # Count the class of a bad member as well: it would be a class after unpacking.
-            yield self._row(file, member)._replace(label=_class(member.filename, root) or None, values=values)
-
-    def _beside(self, members: Iterable[zipfile.ZipInfo]) -> dict[str, dict[str, zipfile.ZipInfo]]:
-        """Return the members with columns, by the common part of the names of a sample's members, and by extension."""
-        wanted = {name.partition(":")[0].lower() for name in self.columns}
-        found: dict[str, dict[str, zipfile.ZipInfo]] = {}
-        for member in members if wanted else ():
-            stem = _stem(member.filename)
-            extension = member.filename[len(stem) + 1 :].lower()
-            if extension in wanted:
-                found.setdefault(stem, {})[extension] = member
-        return found
-
-    def _read(self, file: IO[bytes], members: Mapping[str, zipfile.ZipInfo]) -> dict[str, bytes]:
-        read = {}
-        for extension, member in members.items():
-            row = self._row(file, member)
-            if not row.problem and member.file_size <= _LONGEST:
-                file.seek(row.offset)
-                stored = file.read(row.length)
-                read[extension] = stored if row.packed is None else unpacked(stored, row.packed)
-        return read
-
-    def names(self, file: IO[bytes]) -> Iterable[str]:
-        members = [member.filename for member in zipfile.ZipFile(file).infolist()]
-        first = next(name for name in members if name.lower().endswith(self.extensions))
-        return [name[len(_stem(name)) + 1 :] for name in members if _stem(name) == _stem(first) and name != first]
+            yield self._row(file, member)._replace(label=_class(member.filename, root) or None)
 
     def _root(self, names: list[str]) -> str:
         if self.root is not None:
@@ -143,20 +105,6 @@ class ZipFiles(Shards):
         return Row(name, at, member.compress_size, packed=Packed("deflate", size, 0, size))
 
 
-def _part(file: IO[bytes], archive: zipfile.ZipFile) -> int:
-    """Return which part of a multi-part archive this is, counted from 0; 0 if the end of the file does not say so."""
-    at = file.seek(0, os.SEEK_END) - _END.size - len(archive.comment)
-    file.seek(max(at, 0))
-    magic, number = _END.unpack(file.read(_END.size))
-    return number if magic == b"PK\5\6" else 0
-
-
-def _stem(name: str) -> str:
-    """Return the name of a member up to the first dot, which all members of a sample share."""
-    folder, file = posixpath.split(name)
-    return posixpath.join(folder, file.partition(".")[0])
-
-
 def _class(name: str, root: str) -> str:
     """Return the folder below ``root`` that a member is in."""
     below = name[len(root) :]
@@ -172,15 +120,14 @@ class Zip(Sharded):
     """Images in ZIP archives, in the order and with the classes that ``ImageFolder`` finds after unpacking. Stored
     members are read in place; deflated ones are inflated each time, which costs about half as much as decoding them.
 
-    Not supported: archives in several parts. Links, encrypted members, deflated members of more than 256 MiB, and
-    members with compression other than deflate are bad samples.
+    Not supported: columns, for which ``datasets.Columns`` adds values from Python; archives in several parts. Links,
+    encrypted members, deflated members of more than 256 MiB, and members with compression other than deflate are bad
+    samples.
 
     Args:
         root: The folder in the archive that contains the class folders. ``None``: the one that all images share.
             Without folders in it there are no labels.
         extensions: Endings of the names of images, case-insensitive.
-        columns: Members next to an image that share its name up to the first dot: texts (``"txt"``), arrays
-            (``"npy"``), or fields of a JSON member (``"json:weight"``). A sample without a value is a bad sample.
 
     Raises:
         DatasetError: A file is missing, not a ZIP archive, or cut.
@@ -199,7 +146,7 @@ class Zip(Sharded):
         *,
         root: str | None = None,
         extensions: str | tuple[str, ...] = IMG_EXTENSIONS,
-        **options: Unpack[ShardOptions],
+        **options: Unpack[ArchiveOptions],
     ):
         rows = partial(ZipFiles, extensions=checked_extensions(extensions, "Zip"), root=root)
         super().__init__(rows, self.files(paths, options), transform, options)

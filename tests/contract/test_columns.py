@@ -8,7 +8,6 @@ import io
 import json
 import pickle
 import tarfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,16 +109,6 @@ def table_of_text(images: list[bytes], folder: Path) -> Any:
     return folder / "list.csv"
 
 
-def zipped(images: list[bytes], folder: Path) -> Any:
-    with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as out:
-        for i, image in enumerate(images):
-            stem = f"class{i:03d}/{i}"
-            about = json.dumps({"weight": row(i)["weight"], "deep": {"id": row(i)["id"]}})
-            for extension, data in (("jpg", image), ("json", about), ("txt", row(i)["caption"])):
-                out.writestr(f"{stem}.{extension}", data)
-    return folder / "a.zip"
-
-
 def hdf5(images: list[bytes], folder: Path) -> Any:
     h5py = pytest.importorskip("h5py")
     given = write_hdf5(images, folder)
@@ -134,7 +123,6 @@ KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], t
     "tfrecord": (record, ours.TFRecord, NAMES),
     "parquet": (parquet, ours.Parquet, NAMES),
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
-    "zip": (zipped, ours.Zip, ("json:weight", "json:deep.id", "txt")),
     "hdf5": (hdf5, ours.HDF5, NAMES),
     "jsonl": (jsonl, ours.Manifest, NAMES),
     "csv": (table_of_text, ours.Manifest, NAMES),
@@ -310,12 +298,6 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
                     member.size = len(data)
                     out.addfile(member, io.BytesIO(data))
         return ours.WebDataset(folder / "a.tar", EVAL, columns=["npy", "json:v"])
-    if kind == "zip":
-        with zipfile.ZipFile(folder / "a.zip", "w") as out:
-            for i in numbers:
-                out.writestr(f"class{i:03d}/{i}.jpg", images[i])
-                out.writestr(f"class{i:03d}/{i}.npy", npy(i))
-        return ours.Zip(folder / "a.zip", EVAL, columns=["npy"])
     if kind == "tfrecord":
         records = [example({"image": images[i], "label": i, "v": lists[i], "n": [i, 2 * i]}) for i in numbers]
         (folder / "a.tfrecord").write_bytes(tfrecord(*records))
@@ -339,7 +321,6 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
     "kind",
     [
         "tar",
-        "zip",
         "tfrecord",
         "hdf5",
         "parquet",
@@ -355,7 +336,7 @@ def test_arrays_of_one_shape(kind: str, images: list[bytes], tmp_path: Path) -> 
         want = torch.from_numpy(np.stack([vector(i) for i in labels.tolist()]))
         assert found.dtype == torch.float32
         assert torch.equal(found.flatten(1)[:, :4], want)
-        assert found.shape[1:] == {"tar": (2, 2), "zip": (2, 2)}.get(kind, (4,))
+        assert found.shape[1:] == {"tar": (2, 2)}.get(kind, (4,))
         if kind == "tar":
             assert torch.equal(more[0], want.double())
         if kind == "tfrecord":

@@ -3,10 +3,8 @@ written by a few lines of the tests are read by DALI's own readers too."""
 
 from __future__ import annotations
 
-import shutil
 import stat
 import struct
-import subprocess
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -210,13 +208,6 @@ class TestZip:
         assert bad(found) == {0: ("unreadable", "it is a symbolic link; pack it again without zip -y")}
         assert found.classes == ["x", "y"]
         assert found.fetch(1) == (images[1], 1)
-
-    @pytest.mark.skipif(shutil.which("zip") is None, reason="needs the program zip")
-    def test_one_part_of_several(self, images: list[bytes], tmp_path: Path) -> None:
-        (tmp_path / "0.jpg").write_bytes(np.random.default_rng(0).bytes(200_000))
-        subprocess.run(["zip", "-q", "-s", "64k", "a.zip", "0.jpg"], cwd=tmp_path, check=True)
-        with pytest.raises(DatasetError, match=r"one part of several; join them: zip -s 0 parts.zip --out whole.zip"):
-            Zip(tmp_path / "a.zip")
 
     @pytest.mark.slow
     @pytest.mark.part(of=2)
