@@ -14,7 +14,7 @@ from ..errors import DatasetError
 from ..sources.base import Source
 from ..sources.columns import checked_columns
 from ..sources.files import Paths
-from ..sources.names import Listed, expand
+from ..sources.names import expand
 from ..sources.remote.files import RemoteFiles
 from ..sources.remote.options import Remote
 from ..sources.shards import Shards
@@ -107,10 +107,10 @@ class Sharded(Format):
         super().__init__(source, transform, options)
         self._check_names(source, image, label)
 
-    def files(self, given: PathsLike, options: ImageOptions, listed: Listed | None = None) -> tuple[Paths, Storage]:
+    def files(self, given: PathsLike, options: ImageOptions) -> tuple[Paths, Storage]:
         """Return the files that the user named, and the storage that opens them. Raises :class:`DatasetError`."""
         owner, others = type(self).__name__, dict[str, Any](options)
-        return expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner), listed)
+        return expand(given, self.suffixes, owner, storage_of(others.get("remote"), owner))
 
     def _check_names(self, source: Shards, image: str | Sequence[str] | None, label: str | None) -> None:
         """Raise :class:`DatasetError` if no sample has what the script named."""

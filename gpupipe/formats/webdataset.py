@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, Unpack
 
-from ..codecs.retry import advised
 from ..errors import DatasetError
 from ..sources.columns import json_field, member_value
-from ..sources.extras import file_names, parse_json, read_json
+from ..sources.extras import parse_json
 from ..sources.shards import Row, Shards, claim
-from ..sources.storage import LOCAL, Storage
 from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual, names_of
 
@@ -124,33 +122,6 @@ class TarShards(Shards):
         return row._replace(label=int(read[extension]))
 
 
-def tar_index(file: str, storage: Storage) -> list[str] | None:
-    """Return the tar files named by a JSON list of wids and webdataset; ``None`` if ``file`` is not such a list.
-
-    Names are relative to its folder, or absolute. Raises :class:`DatasetError`.
-    """
-    if not file.endswith(".json"):
-        return None
-    try:
-        with storage.open(os.fsencode(file)) as opened:
-            index = read_json(opened)
-        base, lists = index.get("base", ""), [index, *index.get("datasets", ())]
-        given = [
-            shard["url"] if isinstance(shard, dict) else shard for one in lists for shard in one.get("shardlist", ())
-        ]
-        names = file_names(f"{base.rstrip('/')}/{name}" if base and "://" not in name else name for name in given)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        why = e.strerror or e if isinstance(e, OSError) else f"{type(e).__name__}: {e}"
-        text = advised(e, why, "give the tar files themselves")
-        raise DatasetError(f"WebDataset: {file} cannot be used: {text}") from None
-    away = next((name for name in names if ".." in name.split("/")), None)
-    if away is not None:
-        raise DatasetError(f"WebDataset: {file} lists {away!r}, outside of its folder; give the tar files themselves")
-    if not names:
-        raise DatasetError(f"WebDataset: {file} lists no tar file in a shardlist; give the tar files themselves")
-    return names
-
-
 def _with_field(row: Row, text: bytes, extension: str, field: str) -> Row:
     """Return the row with a field of a JSON member as its label."""
     try:
@@ -217,9 +188,7 @@ class WebDataset(Sharded):
 
     Args:
         paths: The tar files: a path, a URL, a pattern such as ``"shards/*.tar"``, a name with braces such as
-            ``"shards/{000..127}.tar"``, a folder, several of these separated by ``::``, or a list; or the
-            ``index.json`` that lists them for wids. A ``pipe:`` command that copies one object is read as its URL; any
-            other raises an error. No command is run.
+            ``"shards/{000..127}.tar"``, a folder, several of these separated by ``::``, or a list.
         image: Extensions of images, separated by ``;`` or in a list. The first that a sample has is used.
         label: The extension of the class number in decimal digits (``"cls"``, ``"txt"``), or a field of a JSON member
             with a number or a class name (``"json:label"``, ``"json:meta.class"``). ``None``: no labels. The default
@@ -252,16 +221,5 @@ class WebDataset(Sharded):
         if not isinstance(label, str | None):
             raise DatasetError(f"WebDataset: label must be one extension, such as 'cls', not {label!r}")
         member = label if label is None or ":" in label else label.lower()
-        files = self.files(paths, options, tar_index)
+        files = self.files(paths, options)
         super().__init__(partial(TarShards, image=extensions, label=member), files, transform, options, image, label)
-
-    @classmethod
-    def is_at(cls, path: str, entries: Sequence[str]) -> bool:
-        if os.path.basename(path) != "index.json":
-            return False
-        try:
-            with LOCAL.open(os.fsencode(path)) as file:
-                about = read_json(file)
-        except (OSError, ValueError):
-            return False
-        return isinstance(about, dict) and "shardlist" in about

@@ -7,7 +7,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from ..errors import DatasetError
 from .base import Texts
 from .compressed import plain_name
 from .files import Paths
-from .spelling import plain
 from .storage import LOCAL, Storage
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -26,12 +25,6 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MOST = 1_000_000
 """Maximum number of names of one text. More are a typing mistake and would fill the memory."""
 _WILD = re.compile(r"[*?\[]")
-
-Listed = Callable[[str, Storage], "Sequence[str] | None"]
-"""``listed(folder, storage)``: the names of a folder's files if it has a list of them.
-
-Raises :class:`~gpupipe.errors.DatasetError`.
-"""
 
 
 def is_url(text: str) -> bool:
@@ -54,9 +47,7 @@ def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
     return found
 
 
-def expand(
-    given: Any, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None = None
-) -> tuple[Paths, Storage]:
+def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> tuple[Paths, Storage]:
     """Return the files that the user named. The files of a pattern or a folder are sorted by name.
 
     Args:
@@ -65,24 +56,27 @@ def expand(
             file whose actual name contains such characters takes precedence.
         suffixes: endings of this format's files, in lower case.
         remote: storage that opens URLs.
-        listed: returns the list of a folder's files, if it has one.
 
     Raises :class:`DatasetError` if a pattern or a folder matches no file.
     """
     texts = texts_of([given] if isinstance(given, (str, bytes, os.PathLike)) else given, owner)
     found: list[str] = []
     for text in texts:
-        # A .json file may list the shards, which _matching() finds out.
-        if not is_url(text) and os.path.isfile(os.path.expanduser(text)) and not text.endswith(".json"):
+        if not is_url(text) and os.path.isfile(os.path.expanduser(text)):
             found.append(text)
             continue
         for part in text.split("::"):
+            if part.startswith(("pipe:", "file:")):
+                raise DatasetError(
+                    f"{owner}: {part[:10]!r}... is no path; give the path or URL itself, such as s3://..., with "
+                    "credentials in the environment: gpupipe runs no commands"
+                )
             try:
-                names = _expanded(plain(part, owner))
+                names = _expanded(part)
             except ValueError as e:
                 raise DatasetError(f"{owner}: {e}; correct it, or list the files") from None
             for name in names:
-                found += _matching(name, suffixes, owner, remote, listed)
+                found += _matching(name, suffixes, owner, remote)
     behind = [is_url(name) for name in found]
     if not any(behind):
         return below([os.path.expanduser(name) for name in found], None, "allowed", owner), LOCAL
@@ -106,17 +100,8 @@ def _expanded(text: str) -> list[str]:
     return names
 
 
-def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage, listed: Listed | None) -> Iterable[str]:
+def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -> Iterable[str]:
     wild = _WILD.search(name) is not None
-    if listed is not None and name.endswith(".json"):
-        known = listed(name if is_url(name) else os.path.expanduser(name), remote if is_url(name) else LOCAL)
-        meant = [plain(one, owner) for one in known or ()]
-        return [one if is_url(one) else os.path.join(os.path.dirname(name), one) for one in meant] or [name]
-    if listed is not None and (name.endswith("/") if is_url(name) else os.path.isdir(os.path.expanduser(name))):
-        home = name if is_url(name) else os.path.join(os.path.expanduser(name), "")
-        known = listed(home, remote if is_url(name) else LOCAL)
-        if known is not None:
-            return [home + one for one in known]
     if is_url(name):
         _check_url(name, owner)
         folder = name.endswith("/")

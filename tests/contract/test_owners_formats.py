@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -53,13 +52,6 @@ def shards(images: Images, folder: Path) -> str:
         for i, image in enumerate(images):
             out.write({"__key__": f"{i:06d}", "jpg": image, "cls": i})
     return str(folder / "{000..002}.tar")
-
-
-def wids(images: Images, folder: Path) -> Path:
-    shards(images, folder)
-    listed = [{"url": f"{k:03d}.tar", "nsamples": 10} for k in range(3)]
-    (folder / "index.json").write_text(json.dumps({"wids_version": 1, "shardlist": listed}))
-    return folder / "index.json"
 
 
 def tfrecord(images: Images, folder: Path) -> Path:
@@ -118,7 +110,6 @@ VARIANTS: dict[str, Write] = {
     "zip-stored": partial(archive, "-q0r"),
     "zip-deflated": partial(archive, "-qr"),
     "webdataset": shards,
-    "wids": wids,
     "tfrecord": tfrecord,
     "datasets-save_to_disk": save_to_disk,
     "datasets-to_parquet": to_parquet,

@@ -473,7 +473,7 @@ def test_no_secret_is_kept(s3: Store, images: list[bytes], tmp_path: Path, remot
     assert not any(SECRET.encode() in data for data in kept)
 
 
-@pytest.mark.parametrize("given", ["a.tar", "*.tar", "index.json"])
+@pytest.mark.parametrize("given", ["a.tar", "*.tar"])
 def test_a_network_error_says_so(given: str, remote: Remote, s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "REMOTE_WAITS", ())
     s3.fault = lambda asked: "reset"
@@ -515,10 +515,6 @@ class TestOffline:
         with pytest.raises(DatasetError, match=r"name the files, as in \{000..127\}"):
             WebDataset(f"s3://{BUCKET}/data/*.tar", remote=Remote(**options, offline=True))
         assert s3.counts() == {}
-
-    def test_a_list_of_shards_is_not_kept(self, s3: Store, options: Any) -> None:
-        with pytest.raises(DatasetError, match=r"index.json is not on this machine.*name the shards themselves"):
-            WebDataset(f"s3://{BUCKET}/data/index.json", remote=Remote(**options, offline=True))
 
     def test_a_wrong_argument(self) -> None:
         with pytest.raises(ConfigError, match="offline must be True, False or None"):

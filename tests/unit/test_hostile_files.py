@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
 import struct
 import tarfile
@@ -35,11 +34,9 @@ from gpupipe.datasets import (
     Zip,
 )
 from gpupipe.errors import DatasetError, SampleError
-from gpupipe.formats.registry import format_of
 from gpupipe.loader.bad_sample_report import BadSampleReport
 from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
-from gpupipe.sources import extras
 
 google_crc32c = pytest.importorskip("google_crc32c")
 pa = pytest.importorskip("pyarrow")
@@ -272,33 +269,6 @@ class TestClaims:
 class TestJson:
     """Lists of shards that are nested without end, or huge: an error, and little memory."""
 
-    @pytest.mark.parametrize(
-        ("content", "says"),
-        [
-            (b'{"shardlist": ' * 100_000, "are nested too deeply"),
-            (b'{"datasets": %s}' % (b"[" * 100_000), "are nested too deeply"),
-            (b"9" * 100_000, "cannot be used: "),
-        ],
-    )
-    def test_index_json(self, content: bytes, says: str, tmp_path: Path) -> None:
-        file = tmp_path / "index.json"
-        file.write_bytes(content)
-        with peak_below(8 << 20), pytest.raises(DatasetError, match=rf"index\.json cannot be used: .*{says}|{says}"):
-            WebDataset(file)
-        assert format_of(str(file)) is None
-
-    def test_a_huge_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(extras, "_LARGEST", 4 << 20)
-        with (tmp_path / "index.json").open("wb") as file:
-            file.truncate(1 << 40)
-        with peak_below(16 << 20), pytest.raises(DatasetError, match=r"it has more than 4 MiB; name the shards"):
-            WebDataset(tmp_path / "index.json")
-        assert format_of(str(tmp_path / "index.json")) is None
-
-    def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "index.json")
-        assert format_of(str(tmp_path / "index.json")) is None
-
     @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
     @pytest.mark.parametrize("start", [b"path\n", b'{"path": "', b""])
     def test_a_line_without_end(self, name: str, start: bytes, tmp_path: Path) -> None:
@@ -356,11 +326,6 @@ class TestPaths:
     def test_what_a_script_names_is_meant(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(folder)
         assert ImageList(["../secret.png"]).sizes.tolist() == [[8, 8]]
-
-    def test_an_index_of_shards(self, folder: Path) -> None:
-        (folder / "index.json").write_text(json.dumps({"shardlist": [{"url": "../secret.tar"}]}))
-        with pytest.raises(DatasetError, match=r"lists '../secret.tar', outside of its folder"):
-            WebDataset(folder / "index.json")
 
 
 class TestNames:
