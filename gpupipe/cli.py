@@ -126,9 +126,6 @@ def index(
     source: Source,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Check every file again.")] = False,
     exif: Annotated[bool, typer.Option("--exif", help="Report sizes after EXIF orientation.")] = False,
-    beside: Annotated[
-        bool, typer.Option("--beside", help="Store the index next to remote data, for other machines.")
-    ] = False,
     kind: Kind = None,
     image: ImageColumn = None,
     label: LabelColumn = None,

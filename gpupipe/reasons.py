@@ -14,7 +14,6 @@ ADVICE = {
     "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
     "engine": "change the transform that the engine names",
     "looks-at-pixels": "let Pillow's and torchvision's functions change the image, and end with to_tensor",
-    "no-versions": "let the server send ETag or Last-Modified",
     "order-lost": "leave the sampler out, and give DataLoader the one of gpupipe.samplers and shard=Shard.from_env()",
     "other": "check the setup",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",
@@ -58,8 +57,8 @@ class FallbackWarning(GpupipeWarning):
 class Reason:
     """Why something differs from what a user may expect.
 
-    >>> print(Reason("the server sends neither", "no-versions"))
-    let the server send ETag or Last-Modified, because the server sends neither [no-versions]
+    >>> print(Reason("torch reads the dataset itself", "read-by-torch"))
+    iterate over gpupipe.DataLoader, because torch reads the dataset itself [read-by-torch]
     """
 
     text: str

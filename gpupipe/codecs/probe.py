@@ -51,8 +51,6 @@ class Probe(NamedTuple):
     coding: Coding = Coding()
     orientation: int = 1
     reason: str = ""
-    sum: int = 0
-    """Computed from its bytes if its store provides no versions."""
 
 
 def probe(place: Place, limits: Limits = Limits()) -> Probe:

@@ -87,7 +87,7 @@ def advised(error: Exception, why: object, advice: str) -> str:
     """Combine the reason ``why`` something cannot be used with ``advice``, unless ``why`` has some or the
     network is at fault."""
     if isinstance(error, (ConnectionError, TimeoutError)):
-        advice = "check the network and try again, or use the copies on this machine with Remote(offline=True)"
+        advice = "check the network and try again"
     # A semicolon means that advice follows.
     return f"{why}" if ";" in f"{why}" else f"{why}; {advice}"
 

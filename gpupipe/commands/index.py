@@ -15,7 +15,6 @@ from ..datasets.images import EncodedImages
 from ..datasets.index.summary import Summary
 from ..datasets.video.files import VideoFiles
 from ..engines.dali.codings import by_pillow
-from ..errors import ConfigError
 from ..printable import quantity
 from .answer import tell
 from .console import bad_samples, console, libraries_silenced, pairs
@@ -23,14 +22,10 @@ from .inputs import open_media
 from .sources import kind_of, open_images
 
 
-def run(
-    source: str, *, rebuild: bool, exif: bool, beside: bool, kind: str | None, image: str | None, label: str | None
-) -> int:
+def run(source: str, *, rebuild: bool, exif: bool, kind: str | None, image: str | None, label: str | None) -> int:
     with libraries_silenced():
         dataset = _opened(source, exif, kind, image, label)
     if isinstance(dataset, VideoFiles):
-        if beside:
-            raise ConfigError("--beside is for images behind a network, but videos are local files")
         return _videos(dataset, source, rebuild)
     summary = dataset.index_summary()
     # An index that was just built from nothing need not be built again.
@@ -38,7 +33,6 @@ def run(
         with libraries_silenced():
             dataset.reindex()
         summary = dataset.index_summary()
-    left = [("beside the data", dataset.leave_index())] if beside else []
     _tell(dataset, summary)
     out = console()
     good = summary.count - len(summary.bad)
@@ -52,7 +46,6 @@ def run(
         ("orientation", _orientation(summary.oriented, exif)),
         ("files", decimal(summary.total_bytes)),
         ("index", summary.path or "kept in memory only: the cache folder is not writable"),
-        *left,
         ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
     out.print(pairs(rows, title=source))

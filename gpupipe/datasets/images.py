@@ -19,7 +19,7 @@ from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import Transforms, as_compose
 from .dataset import Batches, Dataset, Sample, checked_limits
-from .index.open_index import leave_index, open_index
+from .index.open_index import open_index
 from .index.summary import Summary, summarize
 from .options import with_options
 from .sample_form import form_of
@@ -73,15 +73,6 @@ class EncodedImages(Dataset[Sample, Batches]):
         for name in ("samples", "targets"):
             self.__dict__.pop(name, None)
         self._open(rebuild=True)
-
-    def leave_index(self) -> str:
-        """Write the index next to remote data, where machines without an index look for one. Return its URL.
-
-        The index is used as long as every shard is unchanged.
-
-        Raises :class:`~gpupipe.errors.DatasetError` if the data is local, or its store is not writable.
-        """
-        return leave_index(self._source, self._index, self.limits)
 
     def index_summary(self) -> Summary:
         """Return counts, formats, sizes and bad files. Reads all rows of the index."""

@@ -116,7 +116,7 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or e
             advice = "name the files, as in {000..127}, which needs no list"
-            text = f"{why}, or {advice}" if remote.offline else advised(e, why, advice)
+            text = advised(e, why, advice)
             raise DatasetError(f"{owner}: {name} cannot be listed: {text}") from None
         texts = map(os.fsdecode, there)
         if wild:

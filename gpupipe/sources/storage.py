@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import threading
@@ -111,11 +110,6 @@ class Storage(ABC):
     remote: ClassVar[bool]
     """Whether reading waits for a network rather than for a processor."""
 
-    @property
-    def offline(self) -> bool:
-        """Whether only copies on this machine are read."""
-        return False
-
     def expect(self, total: int) -> None:  # noqa: B027
         """Receive the total number of bytes of all containers, once it is known."""
 
@@ -129,10 +123,6 @@ class Storage(ABC):
 
         Raises :class:`OSError`, and :class:`ValueError` if it is not a file, with what it is instead.
         """
-
-    def write(self, path: bytes, data: bytes) -> None:
-        """Write a whole container and replace an existing one. Raises :class:`OSError`."""
-        raise OSError(errno.EROFS, "nothing is written there")
 
     @abstractmethod
     def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:

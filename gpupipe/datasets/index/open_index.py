@@ -22,10 +22,7 @@ from ...codecs.openers import origins
 from ...codecs.probe import OK, TEMPORARY, Probe
 from ...errors import DatasetError
 from ...printable import printable
-from ...reasons import Reason
-from ...script_warnings import warn
 from ...sources.base import Listing, Source, Texts
-from . import beside
 from .column_file import Columns, ColumnsError, write_columns
 from .probe_pool import PictureProber, Prober, probe_all
 from .probe_remote import probe_remote
@@ -83,21 +80,6 @@ def open_index(source: Source, limits: Limits = Limits(), *, rebuild: bool = Fal
     return open_kind(source, _pictures(limits), rebuild=rebuild)
 
 
-def leave_index(source: Source, index: Index, limits: Limits) -> str:
-    """Write an index beside the data, where machines without one look for it. Return its URL.
-
-    Raises :class:`DatasetError` if the data is local, or not writable.
-    """
-    if not source.storage.remote:
-        raise DatasetError(
-            f"{printable(source.prefix)} is on this machine, whose cache has the index ({index.columns.path}); an "
-            "index beside the data only helps for data behind a network"
-        )
-    url = beside.url_of(source, _pictures(limits).limits)
-    beside.leave(source, url, index.columns)
-    return os.fsdecode(url)
-
-
 def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) -> Idx:
     """Return the index of a source: from the cache if nothing has changed, otherwise a new one.
 
@@ -110,13 +92,6 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
     path = _path(source, kind)
     index = None if rebuild else _load(path, kind, logging.DEBUG)  # said below, where it is built again
     why = "it is not in the cache"
-    if source.storage.offline:
-        if index is None:
-            raise DatasetError(
-                f"there is no index of {printable(source.prefix)} on this machine, and no request is sent "
-                "(offline=True or GPUPIPE_OFFLINE=1); make the dataset once without that"
-            )
-        return _timed(index, began)
     if index is not None:
         reason = index.stale(source)
         if reason is None:
@@ -133,20 +108,10 @@ def open_kind(source: Source, kind: IndexKind[Idx], *, rebuild: bool = False) ->
             and (newer.columns.meta["started_ns"] >= asked or newer.stale(source, racy=True) is None)
         ):
             return _timed(newer, began)
-        if source.storage.remote and not rebuild:
-            left = beside.bring(source, beside.url_of(source, kind.limits), path)
-            if left is not None:
-                newer = kind.index(left)
-                if newer.stale(source) is None:
-                    return _timed(newer, began)
         _log.info("building the index of %s: %s", printable(source.prefix), "asked to" if rebuild else why)
         columns, meta, reused = _build(source, newer, kind)
         del index, newer
-        if "sum" in columns:
-            text = f"{printable(source.prefix)} sends neither ETag nor Last-Modified for its files"
-            warn("the index is made in every run, and no blocks are kept", [Reason(text, "no-versions")])
-        # Without versions, no later run could tell whether the index still fits.
-        index = kind.index(_save(None if "sum" in columns else path, columns, meta))
+        index = kind.index(_save(path, columns, meta))
     index.built, index.reused = True, reused
     return _timed(index, began)
 
@@ -167,13 +132,12 @@ def _load(path: str, kind: IndexKind[Idx], level: int = logging.WARNING) -> Idx 
         return None
 
 
-def _save(path: str | None, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Columns:
-    """Write an index to ``path``, or if ``None`` to a file for this process only."""
+def _save(path: str, columns: dict[str, npt.NDArray[Any]], meta: dict[str, Any]) -> Columns:
+    """Write an index to ``path``, or to a file for this process only if that is not possible."""
     try:
-        if path is not None:
-            with cache.replacing(path) as file:
-                write_columns(file, columns, meta)
-                return Columns(file.fileno(), path)
+        with cache.replacing(path) as file:
+            write_columns(file, columns, meta)
+            return Columns(file.fileno(), path)
     except OSError as e:
         _log.warning(
             "the index cannot be stored (%s) and is built again next time; set GPUPIPE_CACHE to a writable folder", e
@@ -253,7 +217,6 @@ class Probed:
         self.sizes = np.zeros((n, 2), np.int32)
         self.coding = np.zeros(n, np.uint8)
         self.orientation = np.ones(n, np.uint8)
-        self.sums = np.zeros(n, np.int64)
         self.reasons = dict(listing.reasons)
         self.codings: dict[Any, int] = {self.index.coding_type(): 0}
         self.kept = np.zeros(n, np.bool_)
@@ -289,7 +252,6 @@ class Probed:
             code = self.codings[result.coding] = len(self.codings)
         self.coding[i] = 255 if code is None else code
         self.orientation[i] = result.orientation
-        self.sums[i] = getattr(result, "sum", 0)  # videos have none
         if result.status != OK:
             self.reasons[i] = result.reason
 
@@ -318,8 +280,6 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
     if listing.names is not None:
         columns |= _texts("name", listing.names)
     columns |= _further(listing)
-    if probed.sums.any():
-        columns["sum"] = probed.sums
     if listing.packed is not None:
         columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...codecs.files import Place, Undecodable, unpacked
+from ...codecs.files import Place, Undecodable
 from ...codecs.limits import MAX_BYTES
 from ...codecs.patience import Pool
-from ...codecs.probe import KINDS, OK, Probe
+from ...codecs.probe import KINDS, Probe
 from ...codecs.unpack import Packed
-from ...sources.remote.files import sum_of
 from ...sources.storage import Storage
 from .probe_pool import PictureProber
 
@@ -54,12 +53,7 @@ def _probed(prober: PictureProber, place: Place, data: bytes | Undecodable) -> P
     """Return the result for one image whose stored bytes are ``data``."""
     if isinstance(data, Undecodable):
         return Probe(KINDS.index(data.kind), reason=data.reason)
-    packed = _packed(place)
-    result = prober.of_bytes(data, packed)
-    if place.version:
-        return result
-    whole = data if packed is None or result.status != OK else unpacked(data, packed)
-    return result._replace(sum=sum_of(whole))
+    return prober.of_bytes(data, _packed(place))
 
 
 def _packed(place: Place) -> Packed | None:

@@ -119,8 +119,6 @@ class Index:
         """i64[C], bytes."""
         self.mtime_ns = get("mtime_ns", "<i8", self.containers)
         """i64[C]"""
-        self.sums = get("sum", "<i8", n) if "sum" in columns else None
-        """i64[N]: versions of the rows, computed from their bytes, if the store does not report versions."""
         self.ctime_ns = get("ctime_ns", "<i8", self.containers) if "ctime_ns" in columns else None
         """i64[C]: inode change times of local files."""
         self.folder_mtime_ns = get("folder_mtime_ns", "<i8", -1)
@@ -226,8 +224,6 @@ class Index:
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
         version = self.mtime_ns.numbers[self.container.numbers[i]]
-        if not version and self.sums is not None:
-            version = self.sums.numbers[i]
         packed = None if self._packed is None else self._packed.at(i)
         return Place(path, self.offset.numbers[i], self.length.numbers[i], version, packed, max_bytes)
 
@@ -325,7 +321,6 @@ class Index:
         times = self.mtime_ns.read()
         if self.container is not None:
             times = times[self.container.all]
-        good &= times != 0  # the value from stores that do not report versions
         return good & ~is_racy(times, started)
 
     def rows_of(self, listing: Listing) -> I64:

@@ -1,7 +1,7 @@
-"""Clients of the stores: obstore, fsspec for other schemes, and a helper process for forked processes.
+"""Clients of the stores: obstore, and a helper process for forked processes.
 
-All of them handle many requests at once, retry temporary failures, and report errors in the words of the operating
-system, without confidential details from the store's own messages.
+Both handle many requests at once, retry temporary failures, and report errors in the words of the operating system,
+without confidential details from the store's own messages.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ...codecs.patience import Requests
-from ...codecs.retry import REMOTE_WAITS, log, with_retries
+from ...codecs.retry import REMOTE_WAITS, with_retries
 from ..storage import Found
 
 A = TypeVar("A")
@@ -27,6 +27,7 @@ _WHOLE = re.compile("non-partial response|Range request not supported")
 """How obstore reports that it asked for a range and got the whole object, for S3 and for HTTP."""
 _IN_ORDER = ("s3://", "s3a://", "gs://")
 CHANGED = "the object has changed since it was indexed; make the dataset again"
+UNVERSIONED = "the store sends neither ETag nor Last-Modified, so no change would show; copy the files to this machine"
 _STATUS = re.compile(r"status code: (\d{3})")
 
 
@@ -58,37 +59,15 @@ class Client(ABC):
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
         """Return the bytes of every range; fewer if a container ends before."""
 
-    @abstractmethod
-    def put(self, url: str, data: bytes) -> None:
-        """Write a whole container. Raises :class:`OSError`."""
 
+class Obstore(Client):
+    """Client for S3, Google Cloud Storage, Azure and HTTP, based on obstore. Threads wait for many requests at once."""
 
-class Offline(Client):
-    """Sends no request."""
-
-    @staticmethod
-    def _refused(what: str, advice: str = "load it in a run without that") -> OSError:
-        said = f"{what} is not on this machine, and no request is sent (offline=True or GPUPIPE_OFFLINE=1); {advice}"
-        return OSError(errno.ENONET, said)
-
-    def look(self, urls: Sequence[str]) -> list[Found | OSError]:
-        return [self._refused(url, "name the shards themselves in place of a file that lists them") for url in urls]
-
-    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
-        raise self._refused(f"the list of {folder}")
-
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
-        return [self._refused(f"{r.url} from byte {r.start} to {r.end}") for r in ranges]
-
-    def put(self, url: str, data: bytes) -> None:
-        raise self._refused(f"the place of {url}")
-
-
-class _Threads(Client):
-    """Sends many requests at once, from threads that wait."""
-
-    def __init__(self, connections: int):
+    def __init__(self, connections: int, timeout: float):
         self._requests = Requests(connections, "gpupipe-remote")
+        self._timeout = timeout
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def _each(self, work: Callable[[A], R], name: Callable[[A], str], given: Sequence[A]) -> list[R | OSError]:
         def one(it: A) -> R | OSError:
@@ -124,34 +103,6 @@ class _Threads(Client):
             [lambda: with_retries(lambda: folder, lambda: self._names(folder, start, deep), REMOTE_WAITS)]
         )[0]
 
-    def put(self, url: str, data: bytes) -> None:
-        self._requests.results([lambda: with_retries(lambda: url, lambda: self._put(url, data), REMOTE_WAITS)])
-
-    @abstractmethod
-    def _look(self, url: str) -> Found: ...
-
-    @abstractmethod
-    def _names(self, folder: str, start: str, deep: bool) -> list[str]: ...
-
-    @abstractmethod
-    def _fetch(self, range: ByteRange) -> tuple[Any, int]:
-        """Return (an object with a buffer of bytes, the version of their container)."""
-
-    @abstractmethod
-    def _put(self, url: str, data: bytes) -> None: ...
-
-
-class Obstore(_Threads):
-    """Client for S3, Google Cloud Storage, Azure and HTTP, based on obstore."""
-
-    def __init__(self, connections: int, timeout: float):
-        super().__init__(connections)
-        self._timeout = timeout
-        self._stores: dict[str, Any] = {}
-        self._lock = threading.Lock()
-        self._whole: set[str] = set()
-        """Stores that always answer with the whole object."""
-
     def _at(self, url: str) -> tuple[str, Any, str]:
         """Return (URL of the store, the store, the path in it)."""
         scheme, _, rest = url.partition("://")
@@ -173,7 +124,10 @@ class Obstore(_Threads):
         import obstore
 
         _, store, path = self._at(url)
-        return _mapped(url, lambda: _found(obstore.head(store, path)))
+        found = _mapped(url, lambda: _found(obstore.head(store, path)))
+        if not found.version:
+            raise OSError(errno.EINVAL, UNVERSIONED)
+        return found
 
     def _names(self, folder: str, start: str, deep: bool) -> list[str]:
         import obstore
@@ -204,44 +158,20 @@ class Obstore(_Threads):
     def _fetch(self, range: ByteRange) -> tuple[Any, int]:
         import obstore
 
-        base, store, path = self._at(range.url)
+        _, store, path = self._at(range.url)
 
         def fetched() -> tuple[Any, int]:
             # The answer contains its version. An If-Match header would depend on the server: many ignore it, and none
             # accepts it for a weak ETag.
-            if base not in self._whole:
-                try:
-                    got = obstore.get(store, path, options={"range": (range.start, range.end)})
-                    return got.bytes(), _found(got.meta).version
-                except obstore.exceptions.BaseError as e:
-                    if "status code: 416" in str(e):  # the object has become shorter
-                        return b"", 0
-                    if not _WHOLE.search(str(e)):
-                        raise
-                with self._lock:
-                    known = base in self._whole
-                    self._whole.add(base)
-                if not known:
-                    log.warning("%s answers every request with whole files, so each is loaded in full", base)
-            parts, at = [], 0
-            got = obstore.get(store, path)
-            version = _found(got.meta).version
-            for part in got:  # as a stream, so that unwanted bytes are not kept
-                a, b = max(range.start - at, 0), max(range.end - at, 0)
-                if a < len(part) and b:
-                    parts.append(bytes(part)[a:b])
-                at += len(part)
-                if at >= range.end:
-                    break
-            return b"".join(parts), version
+            try:
+                got = obstore.get(store, path, options={"range": (range.start, range.end)})
+                return got.bytes(), _found(got.meta).version
+            except obstore.exceptions.BaseError as e:
+                if "status code: 416" in str(e):  # the object has become shorter
+                    return b"", 0
+                raise
 
         return _mapped(range.url, fetched)
-
-    def _put(self, url: str, data: bytes) -> None:
-        import obstore
-
-        _, store, path = self._at(url)
-        _mapped(url, lambda: obstore.put(store, path, data))
 
 
 def _endpoint() -> str:
@@ -281,6 +211,9 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
         raise ConnectionError(f"{type(e).__name__} of the store") from None
     except Exception as e:
         kind, text = type(e).__name__, str(e)
+        if _WHOLE.search(text):
+            what = "the store ignores ranges and answers with whole files; copy them to this machine"
+            raise OSError(errno.EINVAL, what) from None
         status = _STATUS.search(text)
         code = int(status.group(1)) if status else 0
         if kind in ("PermissionDeniedError", "UnauthenticatedError") or code in (401, 403):
@@ -293,55 +226,3 @@ def _mapped(url: str, work: Callable[[], R]) -> R:
             raise OSError(errno.EINVAL, f"the store's client refuses it ({kind})") from None
         said = f"status {code}" if code else "the connection failed, was cut, or took too long"
         raise ConnectionError(f"network error: {said} ({kind})") from None
-
-
-class Fsspec(_Threads):
-    """Client for any scheme that fsspec opens."""
-
-    def __init__(self, connections: int):
-        super().__init__(connections)
-
-    def _at(self, url: str) -> tuple[Any, str]:
-        import fsspec
-
-        fs, path = fsspec.core.url_to_fs(url)
-        return fs, path
-
-    def _look(self, url: str) -> Found:
-        def looked() -> Found:
-            fs, path = self._at(url)
-            info = fs.info(path)
-            # Each file system of fsspec has its own name for a version.
-            names = ("ETag", "etag", "e_tag", "version_id", "LastModified", "last_modified", "mtime", "created")
-            said = next((info[n] for n in names if info.get(n)), None)
-            return Found(int(info["size"]), _version(said))
-
-        return _mapped(url, looked)
-
-    def _names(self, folder: str, start: str, deep: bool) -> list[str]:
-        scheme = folder.partition("://")[0]
-
-        def listed() -> list[str]:
-            fs, path = self._at(folder)
-            base = fs._strip_protocol(folder).rstrip("/")
-            found: Iterable[str] = fs.find(path)
-            prefix = folder.rstrip("/")
-            return [prefix + name[len(base) :] if name.startswith(base) else f"{scheme}://{name}" for name in found]
-
-        return _mapped(folder, listed)
-
-    def _fetch(self, range: ByteRange) -> tuple[Any, int]:
-        def fetched() -> tuple[Any, int]:
-            fs, path = self._at(range.url)
-            data = fs.cat_file(path, start=range.start, end=range.end)
-            # Asked afterwards: an object that is replaced later was complete when it was read.
-            return data, self._look(range.url).version if range.version else 0
-
-        return _mapped(range.url, fetched)
-
-    def _put(self, url: str, data: bytes) -> None:
-        def written() -> None:
-            fs, path = self._at(url)
-            fs.pipe_file(path, data)
-
-        _mapped(url, written)

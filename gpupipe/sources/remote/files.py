@@ -14,7 +14,6 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64_intdigest
 
 from ...codecs.files import Place, Undecodable, ends_before, page_part, unpacked
 from ...codecs.page_cache import PAGES
@@ -23,7 +22,7 @@ from ...codecs.retry import is_transient, temporary
 from ..storage import Container, Found, Storage, read_spans
 from .block_cache import BlockCache
 from .choose import client_for
-from .clients import CHANGED, ByteRange, Client, Offline
+from .clients import ByteRange, Client
 from .options import Remote
 
 U8 = npt.NDArray[np.uint8]
@@ -79,10 +78,6 @@ class RemoteFiles(Storage):
         url = os.fsdecode(folder)
         return map(os.fsencode, self._client(url).names(url, os.fsdecode(start), deep))
 
-    def write(self, path: bytes, data: bytes) -> None:
-        url = os.fsdecode(path)
-        self._client(url).put(url, data)
-
     def open(self, path: bytes) -> IO[bytes]:
         (found,) = self.look([path])
         if isinstance(found, OSError):
@@ -95,22 +90,17 @@ class RemoteFiles(Storage):
             return self._read_shared(places, views, shared)
         problems: list[Undecodable | None] = [None] * len(places)
         raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
-        kept = [self.by_blocks and place.version < 0 for place in places]  # blocks of unknown versions are not kept
-        if not all(kept):
-            self._samples([i for i, is_kept in enumerate(kept) if not is_kept], places, raw, problems)
-        if any(kept):
-            order = sorted((i for i, is_kept in enumerate(kept) if is_kept), key=lambda i: places[i][:2])
-            for some in self._shares(order, places):
+        if self.by_blocks:
+            for some in self._shares(sorted(range(len(places)), key=lambda i: places[i][:2]), places):
                 self._blocks(some, places, raw, problems)
+        else:
+            self._samples(range(len(places)), places, raw, problems)
         for i, place in enumerate(places):
             if place.packed is not None and problems[i] is None:
                 try:
                     views[i][:] = np.frombuffer(unpacked(raw[i].data, place.packed), np.uint8)
                 except Undecodable as e:
                     problems[i] = e
-            # A positive version is a sum of the sample's bytes, because its store has no versions.
-            if place.version > 0 and problems[i] is None and sum_of(views[i].data) != place.version:
-                problems[i] = Undecodable("unreadable", CHANGED)
         return problems
 
     def _read_shared(
@@ -121,32 +111,25 @@ class RemoteFiles(Storage):
         alone = [i for i, is_shared in enumerate(shared) if not is_shared]
         for i, why in zip(alone, self.read_into([places[i] for i in alone], [views[i] for i in alone]), strict=True):
             problems[i] = why
-        now = object()
 
         def stored(place: Place) -> memoryview:
             whole = np.empty(place.length, np.uint8)
-            # A positive version is the sum of a sample and not of its page, so it is checked below.
-            (problem,) = self.read_into([place._replace(packed=None, version=min(place.version, 0))], [whole])
+            (problem,) = self.read_into([place._replace(packed=None)], [whole])
             if problem is not None:
                 raise problem
             return whole.data
 
         for i in sorted((i for i, is_shared in enumerate(shared) if is_shared), key=lambda i: places[i][:2]):
             place = places[i]
-            # No page of an unknown version is found again; the sum of a sample proves that its page is still right.
-            key = self._page(place) if place.version else (now, *place[:3])
             try:
-                views[i][:] = np.frombuffer(page_part(key, place, partial(stored, place)), np.uint8)
+                views[i][:] = np.frombuffer(page_part(self._page(place), place, partial(stored, place)), np.uint8)
             except Undecodable as e:
                 problems[i] = e
-                continue
-            if place.version > 0 and sum_of(views[i].data) != place.version:
-                problems[i] = Undecodable("unreadable", CHANGED)
         return problems
 
     def _page(self, place: Place) -> Hashable:
         """The key of its page."""
-        return self._options, *place[:3], min(place.version, 0)
+        return self._options, *place[:4]
 
     def forget(self, place: Place) -> bool:
         kept = place.packed is not None and PAGES.forget(self._page(place), place.packed)
@@ -155,13 +138,7 @@ class RemoteFiles(Storage):
         cache = _connections(self._options).cache
         return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0 or kept
 
-    @property
-    def offline(self) -> bool:
-        return self._options.is_offline
-
     def _client(self, url: str) -> Client:
-        if self.offline:
-            return Offline()
         return _connections(self._options).client(url.partition("://")[0])
 
     # ---- exact ranges
@@ -171,11 +148,7 @@ class RemoteFiles(Storage):
     ) -> None:
         some = [places[i] for i in rows]
         spans = read_spans(some, _GAP, _LONGEST)
-        ranges = [
-            # Positive versions are sums, which no store knows.
-            ByteRange(os.fsdecode(span.path), span.start, span.end, min(some[span.rows[0]].version, 0))
-            for span in spans
-        ]
+        ranges = [ByteRange(os.fsdecode(s.path), s.start, s.end, some[s.rows[0]].version) for s in spans]
         for span, got in zip(spans, self._client(ranges[0].url).fetch(ranges) if ranges else (), strict=True):
             for k in span.rows:
                 i, place = rows[k], some[k]
@@ -287,11 +260,6 @@ class RemoteFiles(Storage):
                 if block:
                     cache.put(*keys[i], block)
         return have
-
-
-def sum_of(sample: bytes | memoryview) -> int:
-    """Return a positive number computed from the bytes of a sample, as its version if the store provides none."""
-    return xxh3_64_intdigest(sample) >> 1 or 1
 
 
 def _problem(error: OSError) -> Undecodable:

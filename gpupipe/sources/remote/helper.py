@@ -6,13 +6,13 @@ program on pipes, like the processes that probe images, and ends with the proces
 
 from __future__ import annotations
 
-import errno
 import json
+import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..storage import Found
 from .clients import ByteRange, Client
@@ -23,25 +23,6 @@ sys.path[:], given = map(json.loads, sys.argv[1:])
 from gpupipe.sources.remote.helper_process import serve
 serve(*given)
 """
-
-
-def send(stream: BinaryIO, about: Any, parts: Sequence[bytes | memoryview] = ()) -> None:
-    """Send a JSON value and some bytes."""
-    head = json.dumps([about, [len(part) for part in parts]]).encode()
-    stream.write(len(head).to_bytes(8, "little") + head)
-    for part in parts:
-        stream.write(part)
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> tuple[Any, list[bytes]] | None:
-    """Receive a message; ``None`` if the other side has ended."""
-    length = stream.read(8)
-    if len(length) < 8:
-        return None
-    about, lengths = json.loads(stream.read(int.from_bytes(length, "little")))
-    parts = [stream.read(n) for n in lengths]
-    return (about, parts) if [len(part) for part in parts] == lengths else None
 
 
 class Helper(Client):
@@ -56,46 +37,27 @@ class Helper(Client):
         )
         self._lock = threading.Lock()
 
-    def _ask(self, what: str, given: Any) -> tuple[Any, list[bytes]]:
+    def _ask(self, what: str, *given: Any) -> Any:
         with self._lock:
             assert self._process.stdin is not None and self._process.stdout is not None
             try:
-                send(self._process.stdin, [what, given])  # type: ignore[arg-type]
-                answer = receive(self._process.stdout)  # type: ignore[arg-type]
-            except (OSError, ValueError):
-                answer = None
-        if answer is None:
-            raise ConnectionError(f"the process that reads from stores ended with status {self._process.poll()}")
+                pickle.dump((what, given), self._process.stdin)
+                self._process.stdin.flush()
+                answer = pickle.load(self._process.stdout)
+            except (OSError, EOFError, ValueError, pickle.PickleError):
+                answer = ConnectionError(f"the process that reads from stores ended with status {self._process.poll()}")
+        if isinstance(answer, OSError):
+            raise answer
         return answer
 
     def look(self, urls: Sequence[str]) -> list[Found | OSError]:
-        found, _ = self._ask("look", list(urls))
-        return [Found(*it) if isinstance(it[0], int) else error_of(it) for it in found]
+        found: list[Found | OSError] = self._ask("look", list(urls))
+        return found
 
     def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
-        ((good, found), _) = self._ask("names", [folder, start, deep])
-        if not good:
-            raise error_of(found)
-        names: list[str] = found
+        names: list[str] = self._ask("names", folder, start, deep)
         return names
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview | OSError]:
-        errors, parts = self._ask("fetch", [list(r) for r in ranges])
-        found = zip(errors, parts, strict=True)
-        return [memoryview(part) if error is None else error_of(error) for error, part in found]
-
-    def put(self, url: str, data: bytes) -> None:
-        raise OSError(errno.ENOTSUP, "a forked process can only read")
-
-
-def told(error: OSError) -> list[Any]:
-    """Convert an error to JSON values."""
-    return [type(error).__name__, error.errno, error.strerror or str(error)]
-
-
-def error_of(told: list[Any]) -> OSError:
-    """Convert JSON values back to an error."""
-    kind, number, text = told
-    if kind == "ConnectionError":
-        return ConnectionError(text)
-    return OSError(number, text)  # selects FileNotFoundError and other subclasses
+        found = self._ask("fetch", list(ranges))
+        return [it if isinstance(it, OSError) else memoryview(it) for it in found]

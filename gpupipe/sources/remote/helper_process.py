@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
+from typing import Any
 
 from .choose import client_for
-from .clients import ByteRange
-from .helper import receive, send, told
 
 
 def serve(scheme: str, connections: int, timeout: float) -> None:
@@ -17,17 +17,16 @@ def serve(scheme: str, connections: int, timeout: float) -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keep a client's prints out of the answers
     client = client_for(scheme, connections, timeout)
-    while (asked := receive(requests)) is not None:
-        (what, given), _ = asked
-        if what == "look":
-            found = client.look(given)
-            send(answers, [told(it) if isinstance(it, OSError) else list(it) for it in found])
-        elif what == "fetch":
-            got = client.fetch([ByteRange(*r) for r in given])
-            errors = [told(it) if isinstance(it, OSError) else None for it in got]
-            send(answers, errors, [b"" if isinstance(it, OSError) else it for it in got])
-        else:
-            try:
-                send(answers, [True, client.names(*given)])
-            except OSError as e:
-                send(answers, [False, told(e)])
+    while True:
+        try:
+            what, given = pickle.load(requests)
+        except EOFError:
+            return
+        try:
+            answer: Any = getattr(client, what)(*given)
+        except OSError as e:
+            answer = e
+        if what == "fetch":
+            answer = [bytes(it) if isinstance(it, memoryview) else it for it in answer]
+        pickle.dump(answer, answers)
+        answers.flush()

@@ -13,7 +13,7 @@ Fetch = Literal["auto", "blocks", "samples"]
 
 @dataclass(frozen=True)
 class Remote:
-    """Options for reading ``s3://``, ``gs://``, ``az://``, ``http(s)://`` and any URL that fsspec opens.
+    """Options for reading ``s3://``, ``gs://``, ``az://`` and ``http(s)://``.
 
     Ranges of bytes are read, many at a time. Credentials are not arguments: the clients find them in
     ``AWS_ACCESS_KEY_ID``, the instance's role, and so on.
@@ -32,9 +32,6 @@ class Remote:
         connections: concurrent requests per process. A store that answers after 0.1 s delivers at most ten times as
             many samples per second.
         timeout: seconds for one request, which is then retried.
-        offline: send no request. The index and all blocks must be on this machine, from an earlier run without this
-            option; the files are assumed to be unchanged. A missing block is a bad sample that names it. ``None``:
-            whether the environment variable ``GPUPIPE_OFFLINE`` is 1.
     """
 
     fetch: Fetch = "auto"
@@ -43,17 +40,8 @@ class Remote:
     cache_folder: str | os.PathLike[str] | None = None
     connections: int = 64
     timeout: float = 30.0
-    offline: bool | None = None
-
-    @property
-    def is_offline(self) -> bool:
-        """Return whether no request is sent."""
-        said = os.environ.get("GPUPIPE_OFFLINE", "").upper()
-        return said in ("1", "ON", "YES", "TRUE") if self.offline is None else self.offline
 
     def __post_init__(self) -> None:
-        if not isinstance(self.offline, bool | None):
-            raise ConfigError(f"Remote: offline must be True, False or None, not {self.offline!r}")
         if self.fetch not in get_args(Fetch):
             raise ConfigError(f"Remote: fetch must be one of {', '.join(get_args(Fetch))}, not {self.fetch!r}")
         for name, least in (("block_bytes", 4096), ("cache_bytes", 0), ("connections", 1)):
