@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+from PIL import features
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -54,7 +55,7 @@ def run() -> int:
 
 def look() -> Installed:
     """Collect everything that can be known without running an engine."""
-    from PIL import features
+    import torch
 
     versions = machine.versions()
     dali, dali_error = _dali_version()
@@ -63,22 +64,14 @@ def look() -> Installed:
         dali=dali,
         dali_error=dali_error,
         driver=machine.driver(),
-        torch_cuda=_torch_cuda(),
+        torch_cuda=torch.version.cuda,
         gpus=tuple(machine.gpus()),
-        turbo=features.version_feature("libjpeg_turbo"),
         shm_bytes=shutil.disk_usage("/dev/shm").total if os.path.isdir("/dev/shm") else None,
         cores=machine.cores(),
         quota=_quota(),
-        cache_error=_cache_error(),
+        cache_error=_write_error(_cache),
         temp_error=_write_error(tempfile.gettempdir),
-        torchvision_error=_import_error("torchvision") if "torchvision" in versions else None,
     )
-
-
-def _torch_cuda() -> str | None:
-    import torch
-
-    return torch.version.cuda
 
 
 def _dali_version() -> tuple[str | None, str | None]:
@@ -87,19 +80,12 @@ def _dali_version() -> tuple[str | None, str | None]:
 
     if not installed():
         return None, None
-    # Only this package may import DALI.
-    if (error := _import_error("gpupipe.engines.dali.engine")) is not None:
-        return None, error
+    try:
+        importlib.import_module("gpupipe.engines.dali.engine")  # only this package may import DALI
+    except Exception as e:  # broken installations raise anything, such as OSError for a missing library
+        return None, f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
     versions = machine.versions()
     return next((versions[name] for name in _DALI_WHEELS if name in versions), "unknown version"), None
-
-
-def _import_error(module: str) -> str | None:
-    try:
-        importlib.import_module(module)
-        return None
-    except Exception as e:  # broken installations raise anything, such as OSError for a missing library
-        return f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
 
 
 def _quota() -> float | None:
@@ -110,14 +96,9 @@ def _quota() -> float | None:
         return None
 
 
-def _cache_error() -> str | None:
-    folder = cache_folder("index")
-
-    def ready() -> str:
-        make_folder(folder)
-        return folder
-
-    return _write_error(ready)
+def _cache() -> str:
+    make_folder(cache_folder("index"))
+    return cache_folder("index")
 
 
 def _write_error(folder: Callable[[], str]) -> str | None:
@@ -137,18 +118,12 @@ def _software(found: Installed) -> list[tuple[str, str]]:
         ("python", platform.python_version()),
         ("torch", f"{versions.get('torch', '?')}, built {cuda}"),
         ("DALI", found.dali or (f"cannot be imported: {found.dali_error}" if found.dali_error else "not installed")),
-        ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {found.turbo or 'missing'}"),
+        ("pillow", f"{versions.get('pillow', '?')}, libjpeg-turbo {features.version_feature('libjpeg_turbo')}"),
         ("numpy", versions.get("numpy", "?")),
-        ("torchvision", _torchvision(found, versions.get("torchvision"))),
+        ("torchvision", versions.get("torchvision", "not installed; not needed")),
         ("video", _video()),
     ]
     return rows + [(name, version) for name, version in versions.items() if name.startswith("nvidia-")]
-
-
-def _torchvision(found: Installed, version: str | None) -> str:
-    if version is None:
-        return "not installed; not needed"
-    return version if found.torchvision_error is None else f"{version}, cannot be imported"
 
 
 def _video() -> str:

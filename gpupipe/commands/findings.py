@@ -33,7 +33,6 @@ class Installed:
     torch_cuda: str | None
     """CUDA version that torch was built for."""
     gpus: tuple[str, ...]
-    turbo: str | None
     shm_bytes: int | None
     cores: int
     quota: float | None
@@ -41,104 +40,70 @@ class Installed:
     cache_error: str | None
     temp_error: str | None = None
     """Reason why the folder for temporary files is not writable."""
-    torchvision_error: str | None = None
-    """Reason why an installed torchvision cannot be imported."""
 
 
 def examine(found: Installed) -> list[Finding]:
     """Return everything that is wrong or could be better."""
     findings: list[Finding] = []
 
-    def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
-        findings.append(Finding(level, what, do))
+    def wrong(what: str, do: str) -> None:
+        findings.append(Finding("wrong", what, do))
+
+    def note(what: str, do: str) -> None:
+        findings.append(Finding("note", what, do))
 
     if len(found.wheels) > 1:
         # Both work with any build of torch, but a common CUDA version loads fewer libraries.
         new = (found.torch_cuda or "").startswith("13") and "nvidia-dali-cuda130" in found.wheels
-        keep = "nvidia-dali-cuda130" if new else found.wheels[0]
-        add(
-            "wrong",
+        wrong(
             f"{' and '.join(found.wheels)} are installed at once; they share one folder, and the later one overwrote "
             "the other",
-            f"pip uninstall -y {' '.join(found.wheels)} && pip install {keep}",
+            f"pip uninstall -y {' '.join(found.wheels)} && pip install "
+            f"{'nvidia-dali-cuda130' if new else found.wheels[0]}",
         )
     if found.dali_error is not None:
-        add(
-            "wrong",
-            f"DALI is installed but cannot be imported: {found.dali_error}",
-            f"pip install --force-reinstall {found.wheels[0] if found.wheels else 'nvidia-dali-cuda120'}",
-        )
+        wheel = found.wheels[0] if found.wheels else "nvidia-dali-cuda120"
+        what = f"DALI is installed but cannot be imported: {found.dali_error}"
+        wrong(what, f"pip install --force-reinstall {wheel}")
     elif found.dali is None:
-        add(
-            "note",
-            "DALI is not installed; the reference engine runs instead",
-            "pip install nvidia-dali-cuda120",
-        )
+        note("DALI is not installed; the reference engine runs instead", "pip install nvidia-dali-cuda120")
     elif _older(found.dali, (2, 4)):
-        add("wrong", f"DALI {found.dali} is older than 2.4", f"pip install -U {found.wheels[0]}")
+        wrong(f"DALI {found.dali} is older than 2.4", f"pip install -U {found.wheels[0]}")
     if found.driver and found.torch_cuda is None:
-        add(
-            "wrong",
-            f"there is an NVIDIA driver ({found.driver}), but this torch is built for the CPU only",
-            "install torch for CUDA: https://pytorch.org/get-started/locally",
-        )
+        what = f"there is an NVIDIA driver ({found.driver}), but this torch is built for the CPU only"
+        wrong(what, "install torch for CUDA: https://pytorch.org/get-started/locally")
     elif found.driver and not found.gpus:
-        add(
-            "wrong",
+        wrong(
             f"there is an NVIDIA driver ({found.driver}), but torch for CUDA {found.torch_cuda} sees no GPU",
             "check CUDA_VISIBLE_DEVICES, and in a container --gpus all; an old driver needs an older torch",
         )
     elif not found.gpus:
-        add("note", "there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
-    if found.torchvision_error is not None:
-        add(
-            "wrong",
-            f"torchvision is installed but cannot be imported: {found.torchvision_error}; gpupipe does not need it, "
-            "but timm, Lightning's torchmetrics and most training scripts do",
-            "install the torchvision version for this torch: https://pytorch.org/get-started/locally",
-        )
-    if found.turbo is None:
-        add(
-            "note",
-            "this Pillow has no libjpeg-turbo: the reference decodes slowly",
-            "pip install --force-reinstall pillow",
-        )
+        note("there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
+    return findings + _resources(found)
+
+
+def _resources(found: Installed) -> list[Finding]:
+    """Findings about cores and folders."""
+    findings: list[Finding] = []
+
+    def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
+        findings.append(Finding(level, what, do))
+
     if found.quota is not None and found.quota < found.cores - 0.5:
+        what = f"{found.cores} cores are visible, but this container may use only {found.quota:g} of them"
+        add("note", what, f"num_workers={max(1, round(found.quota))}")
+    if found.temp_error is not None:
+        what = f"no folder for temporary files is writable: {found.temp_error}"
+        add("wrong", what, "set TMPDIR to a writable folder with enough space")
+    if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
+        what = f"/dev/shm has {decimal(found.shm_bytes)}; worker processes exchange batches through it"
+        add("note", what, "docker run --shm-size=8g, or --ipc=host")
+    if found.cache_error is not None:
         add(
             "note",
-            f"{found.cores} cores are visible, but this container may use only {found.quota:g} of them",
-            f"num_workers={max(1, round(found.quota))}",
-        )
-    return findings + _folders(found)
-
-
-def _folders(found: Installed) -> list[Finding]:
-    findings = []
-    if found.temp_error is not None:
-        findings.append(
-            Finding(
-                "wrong",
-                f"no folder for temporary files is writable: {found.temp_error}",
-                "set TMPDIR to a writable folder with enough space",
-            )
-        )
-    if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
-        findings.append(
-            Finding(
-                "note",
-                f"/dev/shm has {decimal(found.shm_bytes)}; worker processes of the reference exchange batches "
-                "through it",
-                "docker run --shm-size=8g, or --ipc=host",
-            )
-        )
-    if found.cache_error is not None:
-        findings.append(
-            Finding(
-                "note",
-                f"the cache folder {cache_folder('index')} is not writable: {found.cache_error}; every run builds "
-                "its indexes again",
-                "set GPUPIPE_CACHE to a writable folder",
-            )
+            f"the cache folder {cache_folder('index')} is not writable: {found.cache_error}; every run builds its "
+            "indexes again",
+            "set GPUPIPE_CACHE to a writable folder",
         )
     return findings
 

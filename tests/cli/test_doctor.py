@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +21,6 @@ HEALTHY = Installed(
     driver="580.10",
     torch_cuda="13.0",
     gpus=("NVIDIA H200, 139 GiB",),
-    turbo="3.1.0",
     shm_bytes=8 << 30,
     cores=16,
     quota=None,
@@ -56,15 +54,8 @@ def test_a_healthy_machine_has_no_findings() -> None:
         ({"torch_cuda": None, "gpus": ()}, "wrong", "built for the CPU only", "install torch for CUDA"),
         ({"gpus": ()}, "wrong", "sees no GPU", "CUDA_VISIBLE_DEVICES"),
         ({"gpus": (), "driver": None}, "note", "there is no GPU", "nothing"),
-        ({"turbo": None}, "note", "no libjpeg-turbo", "pillow"),
         ({"shm_bytes": 64 << 20}, "note", "/dev/shm has 67.1 MB", "--shm-size"),
         ({"quota": 4.0}, "note", "may use only 4 of them", "num_workers=4"),
-        (
-            {"torchvision_error": "RuntimeError: no nms"},
-            "wrong",
-            "cannot be imported: RuntimeError: no nms",
-            "torchvision",
-        ),
         ({"temp_error": "No space left on device"}, "wrong", "No space left on device", "TMPDIR"),
         ({"cache_error": "Permission denied"}, "note", "is not writable: Permission denied", "GPUPIPE_CACHE"),
     ],
@@ -80,17 +71,6 @@ def test_without_a_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, t
     assert result.exit_code == 1, result.output
     assert "no folder for temporary files is writable: No such file" in result.output
     assert "left out" in result.output
-
-
-def test_a_torchvision_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: str) -> object:
-        if module == "torchvision":
-            raise RuntimeError("operator torchvision::nms does not exist")
-        return real(module)
-
-    real = importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", broken)
-    assert doctor.look().torchvision_error == "RuntimeError: operator torchvision::nms does not exist"
 
 
 def test_the_installed_version_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
