@@ -5,24 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack
 
 from ..errors import DatasetError
 from ..targets import Masks, Target
 from ..transforms.compose import Transforms
-from .dataset import Batches
 from .folder import IMG_EXTENSIONS, checked_extensions
 from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, limits_of
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 _MASK_EXTENSIONS = (".png", ".bmp", ".tif", ".tiff", ".pgm", ".gif")
 
 
-class SegmentationFolder(EncodedImages[Any, Batches]):
+class SegmentationFolder(EncodedImages):
     """Images in one folder, with masks of the same names in another: ``images/a.jpg`` and ``masks/a.png``.
 
     Folders may be nested alike. Samples are in sorted order of the images' names, or in the order of ``split``. A
@@ -50,40 +46,6 @@ class SegmentationFolder(EncodedImages[Any, Batches]):
     SegmentationFolder('images': 2,913 samples)
     """
 
-    @overload
-    def __init__(
-        self: SegmentationFolder[tuple[Tensor, Tensor]],
-        images: str | os.PathLike[str],
-        masks: str | os.PathLike[str],
-        transform: Transforms = ...,
-        *,
-        split: str | os.PathLike[str] | None = ...,
-        image_suffix: str = ...,
-        mask_suffix: str = ...,
-        nearest: Literal["floor", "center"] = ...,
-        fill: float = ...,
-        dtype: Any = ...,
-        rgb_ids: bool = ...,
-        return_dict: Literal[False] = ...,
-        **options: Unpack[ImageOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: SegmentationFolder[dict[str, Tensor]],
-        images: str | os.PathLike[str],
-        masks: str | os.PathLike[str],
-        transform: Transforms = ...,
-        *,
-        split: str | os.PathLike[str] | None = ...,
-        image_suffix: str = ...,
-        mask_suffix: str = ...,
-        nearest: Literal["floor", "center"] = ...,
-        fill: float = ...,
-        dtype: Any = ...,
-        rgb_ids: bool = ...,
-        return_dict: Literal[True],
-        **options: Unpack[ImageOptions],
-    ) -> None: ...
     def __init__(
         self,
         images: str | os.PathLike[str],
@@ -167,7 +129,7 @@ def _read(file: str, owner: str) -> list[str]:
         raise DatasetError(f"{owner}: split={file!r} cannot be read: {e}") from None
 
 
-class VOCSegmentation(SegmentationFolder[Batches]):
+class VOCSegmentation(SegmentationFolder):
     """Segmentation of PASCAL VOC, from the folder that torchvision's ``VOCSegmentation`` downloads.
 
     Masks are u8[H, W]: 0 for the background, 1 to 20 for classes, 255 for borders, which losses ignore.
@@ -182,30 +144,6 @@ class VOCSegmentation(SegmentationFolder[Batches]):
         DatasetError: Files are missing.
     """
 
-    @overload
-    def __init__(
-        self: VOCSegmentation[tuple[Tensor, Tensor]],
-        root: str | os.PathLike[str],
-        year: str = ...,
-        image_set: str = ...,
-        transform: Transforms = ...,
-        *,
-        fill: float = ...,
-        return_dict: Literal[False] = ...,
-        **options: Unpack[ImageOptions],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: VOCSegmentation[dict[str, Tensor]],
-        root: str | os.PathLike[str],
-        year: str = ...,
-        image_set: str = ...,
-        transform: Transforms = ...,
-        *,
-        fill: float = ...,
-        return_dict: Literal[True],
-        **options: Unpack[ImageOptions],
-    ) -> None: ...
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -218,7 +156,7 @@ class VOCSegmentation(SegmentationFolder[Batches]):
         **options: Unpack[ImageOptions],
     ):
         folder = os.path.join(os.path.expanduser(root), "VOCdevkit", f"VOC{year}")
-        super().__init__(  # type: ignore[call-overload,misc]
+        super().__init__(
             os.path.join(folder, "JPEGImages"),
             os.path.join(folder, "SegmentationClass"),
             transform,

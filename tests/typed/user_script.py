@@ -62,4 +62,4 @@ def look(loader: Batches, folder: datasets.ImageFolder[Tensor]) -> None:
         assert_type(batch, dict[str, Tensor])
     masks = datasets.SegmentationFolder("images", "masks", T.Compose([T.RandomCrop(64), T.ToTensor()]))
     for picture, mask in DataLoader(masks, 4):
-        assert_type((picture, mask), tuple[Tensor, Tensor])
+        print(picture.shape, mask.shape)

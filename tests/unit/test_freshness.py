@@ -95,22 +95,6 @@ def test_code_that_a_result_depends_on(
     assert module.judge(checkout.results, {"speed_cpu"}) == ([], [])
 
 
-def test_what_was_not_measured_on_a_commit_is_not_kept(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import _common
-
-    monkeypatch.setattr(_common, "KEPT", tmp_path / "results")
-    monkeypatch.setattr(_common, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "tried"))
-    for now in ("abc+", None):
-        monkeypatch.setattr(_common, "machine", lambda now=now: {"commit": now})
-        assert _common.save("x", {"machine": {"commit": "abc"}}) == tmp_path / "tried" / "x.json"
-    monkeypatch.setattr(_common, "machine", lambda: {"commit": "abc"})
-    assert _common.save("x", {"machine": {"commit": "abc+"}}).parent.name == "tried"
-    assert _common.save("x", {"machine": {"commit": "abc"}}) == tmp_path / "results" / "x.json"
-
-
 def test_every_result_on_a_page_has_a_script_that_names_what_it_measures(module: Any) -> None:
     import figures
     from _figure_tables import SHOWN

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...errors import DatasetError
 from ..list import listed
 from ..options import ClipOptions
 from .files import VideoFiles
@@ -16,10 +15,9 @@ class VideoList(VideoFiles):
     """Clips of listed videos. A missing file is a bad sample, not an error.
 
     Args:
-        videos: The paths, or pairs (path, label); or the path of a CSV or TSV file with the columns path and,
-            optionally, label. A header is recognized.
-        labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``). Not with
-            pairs.
+        videos: The paths; or the path of a CSV or TSV file with the columns path and, optionally, label. A header is
+            recognized.
+        labels: int[V], or V class names, which are numbered in sorted order (``classes``, ``class_to_idx``).
         root: Base of relative paths. Default: the folder of the list file, or the current folder for paths from Python.
         allow_outside: Allow paths that lead out of ``root``. Without ``root``: paths in a list file that lead out of
             its folder by ``..``; absolute ones may, and so may all paths from Python.
@@ -47,29 +45,9 @@ class VideoList(VideoFiles):
         allow_outside: bool = False,
         **options: Unpack[ClipOptions],
     ):
-        paths: Any = videos
-        if not isinstance(videos, (str, bytes, os.PathLike)):
-            paths, found = _pairs(videos)
-            if found is not None and labels is not None:
-                raise DatasetError("VideoList: pairs (path, label) and labels were both given; use only one of them")
-            labels = found if labels is None else labels
-        source = listed("VideoList", paths, labels, root, allow_outside)
+        source = listed("VideoList", videos, labels, root, allow_outside)
         self.root = os.fsdecode(source.prefix)
         super().__init__(source, frames, options)
 
     def __repr__(self) -> str:
         return f"VideoList({len(self):,} clips of {self.video_count:,} videos below {self.root!r})"
-
-
-def _pairs(videos: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
-    """Return (paths, labels), or the paths as given and ``None``."""
-    items = list(videos)
-    paired = [isinstance(item, (tuple, list)) for item in items]
-    if not any(paired):
-        return items, None
-    for i, item in enumerate(items):
-        if not paired[i] or len(item) != 2:
-            raise DatasetError(
-                f"VideoList: item {i} is {item!r}; give a pair (path, label) for all videos, or for none"
-            )
-    return [path for path, _ in items], [label for _, label in items]
