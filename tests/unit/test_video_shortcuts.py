@@ -27,15 +27,6 @@ def entry_of(videos: dict[str, Path], name: str) -> VideoEntry:
     return VideoList([videos[name]]).entry(0)
 
 
-@pytest.mark.slow
-def test_real_videos(shared_data: Path) -> None:
-    for path in sorted((shared_data / "videos").glob("*/*"))[::7]:
-        entry, want = VideoList([path]).entry(0), np.stack(decoded(path)[1])
-        last = len(want) - 1
-        for frames in ([last], [0, last], list(range(0, len(want), 4)), [last // 2] * 2 + [last // 3]):
-            assert (decode_clip(entry, frames) == want[frames]).all(), (path, frames)
-
-
 def unmarked(path: Path) -> dict[int | None, U8]:
     """By time: the frames of a loop over a damaged file, which goes on after errors, that are not marked as damaged."""
     import av
@@ -198,14 +189,6 @@ class TestUnanalyzed:
         decode_clip(entry_of(videos, "bframes.mkv"), [3])
         (how,) = [k for k in asked if "format" in k]
         assert how["options"] == {"skip_frame": "all"} and how["container_options"]["probesize"] == "32"
-
-    def test_a_file_that_became_another_is_named(self, videos: dict[str, Path], tmp_path: Path) -> None:
-        path = tmp_path / "v.mp4"
-        path.write_bytes(videos["bframes.mp4"].read_bytes())
-        entry = VideoList([path]).entry(0)
-        path.write_bytes(videos["bframes.mkv"].read_bytes())  # another container, with other times
-        with pytest.raises(Undecodable):
-            decode_clip(entry, [30])
 
 
 class TestSeveralGroups:
