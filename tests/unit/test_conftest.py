@@ -107,11 +107,6 @@ def test_what_became_of_gpu_tests_is_written_as_they_run(warm: Interpreter, tmp_
     assert first == "skipped: Skipped: needs a CUDA device" and set(rest) == {"not run"}
 
 
-def test_torchvision_imports() -> None:
-    transforms = pytest.importorskip("torchvision.transforms.v2")
-    assert transforms.Resize(8).size == [8]
-
-
 @pytest.mark.slow
 def test_pipelines_are_found_without_installing(tmp_path: Path) -> None:
     """With the checkout on PYTHONPATH and nothing installed, as on a borrowed machine."""

@@ -21,9 +21,8 @@ from index_files import arrays_of, rewritten
 from PIL import Image
 from support import Encoded
 
-from gpupipe import DataLoader, GpupipeError, cache_folder as cache_module
+from gpupipe import DataLoader, GpupipeError
 from gpupipe.datasets import ImageFolder, ImageList, from_torch
-from gpupipe.datasets.index import open_index as build
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
@@ -149,27 +148,6 @@ def test_hostile_headers(tmp_path: Path, tree: Path, valid: bytes, data: st.Data
     check(tmp_path, tree, rewritten(valid, change))
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"[" * 100_000,
-        b'{"meta":' * 50_000,
-        b'{"meta": {}, "columns": ' + b"[" * 100_000,
-        b'{"meta": {"count": ' + b"9" * 10_000 + b"}}",
-        b"\xff\xfe",
-        b"null",
-        b'{"meta": {}, "columns": [{"name": "x", "dtype": "|u1", "shape": [0, 1%s], "offset": 0}]}' % (b"0" * 30),
-    ],
-    ids=["nested", "nested-meta", "nested-columns", "digits", "no-utf8", "null", "empty-but-wide"],
-)
-def test_headers_that_are_no_header(header: bytes, tmp_path: Path, tree: Path, valid: bytes) -> None:
-    content = rewritten(valid, header)
-    (tmp_path / "x").write_bytes(content)
-    (tmp_path / "x").chmod(0o600)
-    with little_memory(), pytest.raises(ColumnsError):
-        Index(Columns.open(str(tmp_path / "x")))
-
-
 def test_texts_that_overlap_the_whole_file_are_not_copied(tmp_path: Path, tree: Path, valid: bytes) -> None:
     """One row that claims to be the whole file, many times, would cost the square of its size."""
     (tmp_path / "x").write_bytes(valid)
@@ -188,20 +166,6 @@ def test_texts_that_overlap_the_whole_file_are_not_copied(tmp_path: Path, tree: 
             index.encoded(np.arange(4), b"/")
         with pytest.raises(ColumnsError, match="do not fit"):
             [index.path(i) for i in range(4)]
-
-
-@settings(QUICK, max_examples=25)
-@given(data=st.data())
-def test_a_spoiled_index_is_rebuilt(tree: Path, valid: bytes, cache: Path, data: st.DataObject) -> None:
-    """The dataset opens on it as if there were none."""
-    truth = [(str(tree / p), label) for p, label in (("a/1.png", 0), ("a/2.png", 0), ("b/3.png", 1), ("b/bad.png", 1))]
-    path = Path(build.index_path(ImageFolder(tree)._source))
-    content = bytearray(valid)
-    at = data.draw(st.integers(0, 63) | st.integers(64, 900))
-    content[at] ^= data.draw(st.integers(1, 255))
-    path.write_bytes(content[: data.draw(st.sampled_from([len(content), 30, 500]))])
-    ds = ImageFolder(tree)
-    assert ds.samples == truth and ds.sizes.tolist() == [[5, 7]] * 3 + [[0, 0]]
 
 
 # ---- whose file it is
@@ -250,19 +214,6 @@ def test_what_is_no_file_is_no_index(tree: Path, cache: Path) -> None:
     file.unlink()
     os.mkfifo(file, 0o600)  # opening it would wait for ever
     assert ImageFolder(tree).index_summary().built and file.is_file()
-
-
-def test_the_cache_is_ours_alone(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUPIPE_CACHE", str(tmp_path / "new" / "cache"))
-    old = os.umask(0)
-    try:
-        file = index_file(ImageFolder(tree))
-    finally:
-        os.umask(old)
-    for folder in (file.parent, file.parent.parent):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert cache_module.distrust(file.stat()) is None
 
 
 # ---- lists

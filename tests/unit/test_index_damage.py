@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,6 @@ class TestDamage:
             lambda b: hostile({}, []),
             lambda b: hostile({"count": 10**30}, [COLUMN]),
             lambda b: sealed(b"[" * 100_000),
-            lambda b: sealed(b"1" * 5000),
         ],
     )
     def test_is_rebuilt_with_a_warning(
@@ -244,12 +244,27 @@ class TestDamage:
             Columns.open(str(tmp_path / "x"))
 
     @pytest.mark.parametrize(
-        "content", [hostile({}, [COLUMN, COLUMN]), hostile({}, {}), hostile([], []), hostile({}, [3]), sealed(b"{}")]
+        "content",
+        [
+            *(hostile({}, [COLUMN, COLUMN]), hostile({}, {}), hostile([], []), hostile({}, [3])),
+            *map(sealed, (b"{}", b"null", b"1" * 5000, b"\xff\xfe", b"[" * 100_000, b'{"meta":' * 50_000)),
+            sealed(b'{"meta": {}, "columns": ' + b"[" * 100_000),
+            sealed(b'{"meta": {"count": ' + b"9" * 10_000 + b"}}"),
+            sealed(
+                b'{"meta": {}, "columns": [{"name": "x", "dtype": "|u1", "shape": [0, 1%s], "offset": 0}]}'
+                % (b"0" * 30)
+            ),
+        ],
     )
     def test_hostile_headers(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "x").write_bytes(content)
-        with pytest.raises(ColumnsError):
-            Columns.open(str(tmp_path / "x"))
+        tracemalloc.start()
+        try:
+            with pytest.raises(ColumnsError):
+                Columns.open(str(tmp_path / "x"))
+            assert tracemalloc.get_traced_memory()[1] < 64 << 20
+        finally:
+            tracemalloc.stop()
 
     @pytest.mark.parametrize("name", ["path_offsets", "sizes", "bad_rows", "labels", "folder_offsets"])
     def test_wrong_values_do_not_crash(self, tree: Path, name: str) -> None:
