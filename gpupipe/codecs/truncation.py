@@ -21,7 +21,6 @@ _HEADERS = 16 << 20
 """Maximum number of bytes searched for the pixels of a JPEG."""
 _SCANS = 256 << 20
 """Maximum number of bytes of a progressive JPEG that are checked. Longer ones are treated as odd."""
-_IEND = b"IEND\xaeB`\x82"
 _RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 """Modes that Pillow certainly converts to RGB. Others are tried."""
@@ -105,8 +104,9 @@ def jpeg(read: ReadAt, size: int, height: int, width: int, likely: int) -> str:
     return "suspect"
 
 
-def _png(image: Image.Image, read: ReadAt, size: int) -> str:
-    return "" if _ends(read, size, _IEND) else "suspect"
+def _marked(mark: bytes) -> Callable[[Image.Image, ReadAt, int], str]:
+    """Return a check whether ``mark`` ends the file."""
+    return lambda image, read, size: "" if _ends(read, size, mark) else "suspect"
 
 
 def _gif(image: Image.Image, read: ReadAt, size: int) -> str:
@@ -117,10 +117,6 @@ def _gif(image: Image.Image, read: ReadAt, size: int) -> str:
 
 def _webp(image: Image.Image, read: ReadAt, size: int) -> str:
     return ""  # Pillow opens it as a whole or not at all
-
-
-def _jpeg2000(image: Image.Image, read: ReadAt, size: int) -> str:
-    return "" if _ends(read, size, b"\xff\xd9") else "suspect"
 
 
 def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
@@ -175,9 +171,9 @@ _CHECKS: dict[str, Callable[[Image.Image, ReadAt, int], str]] = {
     "BMP": _raw,
     "GIF": _gif,
     "JPEG": _jpeg,
-    "JPEG2000": _jpeg2000,
+    "JPEG2000": _marked(b"\xff\xd9"),
     "MPO": _jpeg,
-    "PNG": _png,
+    "PNG": _marked(b"IEND\xaeB`\x82"),
     "PPM": _raw,
     "TIFF": _tiff,
     "WEBP": _webp,

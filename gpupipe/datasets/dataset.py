@@ -17,7 +17,7 @@ from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
 from ..errors import BadSample, ConfigError, PipelineError, SampleError
 from ..media import IMAGE, Medium
-from ..sources.base import Pages, Source
+from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Labels, Target
 from ..transforms.compose import Compose
@@ -144,8 +144,8 @@ class Dataset(ABC, Generic[Sample, Batches]):
         return None
 
     @property
-    def pages(self) -> Pages | None:
-        """Pages of samples that are compressed together; ``None`` if each can be read alone."""
+    def pages(self) -> npt.NDArray[np.int64] | None:
+        """i64[N]: page of each sample, if samples are compressed together; ``None`` if each can be read alone."""
         return None
 
     @property

@@ -14,7 +14,7 @@ from ..codecs.coding import Coding
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import Limits
 from ..errors import BadSample
-from ..sources.base import Pages, Source
+from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import Target
 from ..transforms.compose import Transforms, as_compose
@@ -108,7 +108,7 @@ class EncodedImages(Dataset[Sample, Batches]):
         return self._index.sample_size.read()
 
     @property
-    def pages(self) -> Pages | None:
+    def pages(self) -> npt.NDArray[np.int64] | None:
         return self._index.pages
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ..codecs.coding import Coding
 from ..codecs.decode import Media
 from ..codecs.files import Place
 from ..errors import BadSample, DatasetError
-from ..sources.base import Pages, Source
+from ..sources.base import Source
 from ..sources.storage import Found
 from ..targets import ChosenRows, Target
 from ..transforms.compose import Transforms, as_compose
@@ -105,9 +104,9 @@ class Subset(Dataset[Sample, Batches]):
         return None if known is None else known[self.indices]
 
     @property
-    def pages(self) -> Pages | None:
+    def pages(self) -> npt.NDArray[np.int64] | None:
         known = self.dataset.pages
-        return None if known is None else replace(known, number=known.number[self.indices])
+        return None if known is None else known[self.indices]
 
     @cached_property
     def fingerprint(self) -> str:

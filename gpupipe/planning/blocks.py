@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from ..errors import ConfigError
 from ..rng import stream
-from ..sources.base import Pages
 from .order import Shuffle
 
 I64 = npt.NDArray[np.int64]
@@ -54,15 +53,16 @@ class BlockShuffle:
         return f"shuffled by blocks of {self.block_bytes:,} bytes, {self.blocks} mixed at a time"
 
 
-def starts_of(sizes: I64, block_bytes: int, pages: Pages | None = None) -> I64:
-    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes. No page is cut.
+def starts_of(sizes: I64, block_bytes: int, pages: I64 | None = None) -> I64:
+    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes. None of the ``pages``
+    i64[N] is cut.
 
     >>> starts_of(np.array([40, 40, 40, 200, 10]), 100).tolist()
     [0, 3, 4]
     """
     if pages is not None:
         # A block has whole pages, so divide the pages as if each were a sample.
-        firsts = np.flatnonzero(np.diff(pages.number, prepend=-1))
+        firsts = np.flatnonzero(np.diff(pages, prepend=-1))
         return firsts[starts_of(np.add.reduceat(sizes, firsts), block_bytes)]
     # A sample belongs to the block in which its first byte lies, so it is never cut.
     before = np.cumsum(sizes) - sizes

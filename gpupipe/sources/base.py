@@ -116,20 +116,6 @@ _PAGE_CODECS = [1 + _CODECS.index(name) for name in ARROW_CODECS]
 
 
 @dataclass(frozen=True, eq=False)
-class Pages:
-    """Samples that are compressed together: one is read by unpacking the page that it is in."""
-
-    number: I64
-    """i64[N]: page of each sample. A sample that is not compressed with others has one of its own."""
-    samples: float
-    """Mean number of samples in a page."""
-    largest: int
-    """Bytes of the largest page."""
-    nbytes: int
-    """Bytes of all pages."""
-
-
-@dataclass(frozen=True, eq=False)
 class Listing:
     """Contents of a source, listed without opening any sample: C containers with N rows."""
 

@@ -16,7 +16,6 @@ from torch.utils.data import DistributedSampler
 from gpupipe import BlockShuffle, DataLoader, GpupipeWarning, Shard, datasets
 from gpupipe.errors import ConfigError, StateError
 from gpupipe.planning.blocks import BlockShuffled, starts_of
-from gpupipe.sources.base import Pages
 
 RNG = np.random.default_rng(0)
 SIZES = RNG.integers(0, 30_000, 3000)
@@ -179,7 +178,7 @@ def test_a_sampler_around_that_of_a_loader_with_blocks_is_honored_and_told(tmp_p
 
 
 def test_no_page_is_cut() -> None:
-    pages = Pages(np.array([0, 0, 0, 1, 1, 2]), 2.0, 30, 60)
+    pages = np.array([0, 0, 0, 1, 1, 2])
     sizes = np.full(6, 10)
     assert starts_of(sizes, 20, pages).tolist() == [0, 3, 5]
     assert starts_of(sizes, 20).tolist() == [0, 2, 4]

@@ -250,10 +250,10 @@ def test_release_gives_back_of_every_pool(backend: Backend, monkeypatch: pytest.
     calls = backend.calls
     monkeypatch.setattr(system, "trim", lambda: calls.append(("trim",)))
     cuda = SimpleNamespace(empty_cache=lambda: calls.append(("cache",)))
-    monkeypatch.setattr(memory.held, "_cuda", lambda: cuda)
+    monkeypatch.setattr(memory, "_cuda", lambda: cuda)
     monkeypatch.setattr(torch.accelerator, "empty_host_cache", lambda: calls.append(("host cache",)), raising=False)
     marker = object()
-    monkeypatch.setattr(memory.held, "report", lambda: marker)
+    monkeypatch.setattr(memory, "report", lambda: marker)
     assert memory.release() is marker
     assert calls == [("release",), ("cache",), ("host cache",), ("trim",)]
 

@@ -146,7 +146,7 @@ class TestOrders:
         pages = pages_of(dataset)
         blocks = Parquet(tmp_path, EVAL).pages
         assert blocks is not None
-        assert len(pages) * 3 == blocks.number[-1] + 1
+        assert len(pages) * 3 == blocks[-1] + 1
         PAGES.clear()
         with loader(dataset, shuffle=BlockShuffle(1 << 20, 1)) as it:
             seen = all_seen(it)

@@ -40,7 +40,7 @@ from ...codecs.probe import (
     UNREADABLE,
 )
 from ...printable import printable
-from ...sources.base import Listing, PackedColumns, Pages, Source
+from ...sources.base import Listing, PackedColumns, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Arrays, Column, Columns, ColumnsError
@@ -189,8 +189,8 @@ class Index:
         return self._unpacking[-1] if self._unpacking else self.length
 
     @cached_property
-    def pages(self) -> Pages | None:
-        """Pages of rows that are compressed together; ``None`` if there are none."""
+    def pages(self) -> I64 | None:
+        """i64[N]: page of each row, if rows are compressed together. A row that is not has one of its own."""
         if self._packed is None or self.container is None or not (shared := self._packed.shared).any():
             return None
         same = shared[1:] & shared[:-1]
@@ -198,8 +198,7 @@ class Index:
             same &= column.all[1:] == column.all[:-1]
         # A row begins a page unless it has the place of the row before.
         new = np.append(True, ~same)
-        sizes = np.asarray(self._packed.size[new & shared])
-        return Pages(np.cumsum(new) - 1, int(shared.sum()) / len(sizes), int(sizes.max()), int(sizes.sum()))
+        return np.cumsum(new) - 1
 
     @cached_property
     def _packed(self) -> PackedColumns | None:
