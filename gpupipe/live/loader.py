@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import nullcontext
 from typing import Any
 
@@ -42,6 +43,14 @@ class LiveLoader(TorchLoader[Any]):
     def is_stream(self) -> bool:
         """Whether the dataset decides which samples come."""
         return isinstance(self.given, IterableDataset)
+
+    @property
+    def will_fork(self) -> bool:
+        """Whether the next iterator forks worker processes."""
+        if not self.num_workers or self._iterator is not None:
+            return False
+        context: Any = self.multiprocessing_context or multiprocessing
+        return bool(context.get_start_method() == "fork")
 
     @property
     def asks(self) -> bool:

@@ -49,6 +49,13 @@ class Maker(ABC):
     def start(self, recipe: Recipe) -> Making:
         """Start on a recipe, without waiting. Recipes that were started before come first."""
 
+    def rest(self) -> None:  # noqa: B027, a maker may have nothing to free
+        """Free memory of the host that is not in use, before worker processes are forked.
+
+        Each page of it would be copied when it is written after the fork, and a process with several threads then
+        interrupts all processors, which takes longer than new memory.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """End all threads and free memory. They start again when needed."""

@@ -168,6 +168,11 @@ class OnCpu(Maker):
         making.begin(self._pool)
         return making
 
+    def rest(self) -> None:
+        self._memory.close()
+        if "runner" in vars(self):
+            self.runner.rest()
+
     def close(self) -> None:
         runner = vars(self).pop("runner", None)
         if runner is not None:

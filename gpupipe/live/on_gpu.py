@@ -59,6 +59,9 @@ class OnGpu(Maker):
             self._runners[views] = most, runner
         return runner
 
+    def rest(self) -> None:
+        self.host.rest()
+
     def close(self) -> None:
         for _, runner in self._runners.values():
             runner.reset()

@@ -165,6 +165,12 @@ class LiveSession(Session):
                 self._maker = host if self.device.type == "cpu" else OnGpu(self.device, options, host)
             return self._maker
 
+    def rest(self) -> None:
+        """Free what a fork of worker processes would copy."""
+        with self._lock:
+            if self._maker is not None and self.loader.will_fork:
+                self._maker.rest()
+
     # ---- order
 
     @property
@@ -360,6 +366,7 @@ class LiveEpoch:
     def _begin(self, session: LiveSession) -> None:
         order, loader = session.order, session.loader
         session.bad_samples.begin()
+        session.rest()
         if isinstance(order, SeededOrder):
             session.check_ranks()
             self._cursor, asked = order.begin()

@@ -16,6 +16,7 @@ from gpupipe import DataLoader
 from gpupipe.errors import ConfigError
 from gpupipe.live import on_cpu
 from gpupipe.live.recipe import Recipe
+from gpupipe.loader.live_session import LiveSession
 from gpupipe.reading.smaller import PROMISE
 
 CROP = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
@@ -106,3 +107,34 @@ def test_large_images_are_decoded_smaller(folder: Path, decoded: list[Any], work
 def test_torchs_loader_alone_has_neither(folder: Path, option: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="needs DALI"):
         DataLoader(Photographs(folder), 4, engine="torch", **option)
+
+
+class Opened(Photographs):
+    def __getitem__(self, index: int) -> Any:
+        return T.functional.to_tensor(Image.open(self.files[index % 8]).resize((9, 9)))
+
+    def __len__(self) -> int:
+        return 40
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_engine_rests_before_a_fork(folder: Path, persistent: bool) -> None:
+    """DALI's memory is freed before an epoch forks its workers."""
+    with DataLoader(Opened(folder), 4, device="cpu", num_workers=1, persistent_workers=persistent) as loader:
+        first, session = list(loader), loader._session
+        assert isinstance(session, LiveSession) and isinstance(session.maker, on_cpu.OnCpu)
+        assert session.maker.runner.is_built
+        again = iter(loader)
+        assert session.maker.runner.is_built is persistent
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_an_epoch_goes_on_while_another_one_forks(folder: Path) -> None:
+    with DataLoader(Opened(folder), 4, device="cpu", num_workers=1) as loader:
+        whole = list(loader)
+        for begun in (0, 1, 5):
+            one = iter(loader)
+            some = [next(one) for _ in range(begun)]
+            pairs = list(zip(one, loader, strict=False))
+            assert all(torch.equal(a, b) for a, b in zip([*some, *(a for a, _ in pairs)], whole, strict=True))
+            assert all(torch.equal(b, other) for (_, b), other in zip(pairs, whole, strict=False))

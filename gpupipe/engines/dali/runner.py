@@ -154,6 +154,14 @@ class Runner:
             self._drop_all()
             self._running.clear()
 
+    def rest(self) -> None:
+        """Discard the pipeline object if it has no work."""
+        with self._using:
+            if not any(piece.wanted for piece in (*self._waiting, *self._running)):
+                self._graph = None  # before freeing the memory that it reads
+                self._waiting.clear()
+                self._running.clear()
+
     def forked(self) -> None:
         """Handle a fork in the child, where no other thread exists: at exit DALI would wait for its threads."""
         # A thread that held the lock in the parent does not exist here.
