@@ -169,9 +169,11 @@ _OUT_OF_PLACE: dict[Any, Callable[..., Any]] = {}
 # ---- parts of a batch
 
 
-def _iterated(function: Callable[..., Any], tensor: Any) -> Any:
-    """``iter(tensor)``, which gives views"""
-    return iter([tensor[number] for number in range(len(tensor))]) if tensor.dim() else NotImplemented
+def _unbound(function: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
+    """``unbind``, which iterating calls too: views along the first dimension"""
+    if not isinstance(tensor, WaitingTensor) or dim != 0 or not tensor.dim():
+        return NotImplemented
+    return tuple(tensor[number] for number in range(len(tensor)))
 
 
 # ---- windows and flips
@@ -292,6 +294,7 @@ _register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu
 _register(_view, "unfold")
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
 _register(_flip, "flip")
+_register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")
 _register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones")
 _register(_like, "new_full", "new_empty", "new_tensor")
@@ -301,4 +304,3 @@ for _name in ("add", "sub", "mul", "div"):
     KNOWN[getattr(Tensor, f"{_name}_")] = _arithmetic(_name, inplace=True)
     _OUT_OF_PLACE[getattr(Tensor, f"{_name}_")] = getattr(Tensor, _name)
 KNOWN[Tensor.__setitem__] = _set_item
-KNOWN[Tensor.__iter__] = _iterated
