@@ -65,9 +65,6 @@ class Engine(ABC):
     def rest(self) -> None:  # noqa: B027, most engines have nothing to do
         """Do work of a few milliseconds at the end of an epoch. A run may already work for the next epoch."""
 
-    def forked(self) -> None:  # noqa: B027, most engines have nothing to do
-        """Prevent the end of the parent's engine at exit, in a forked child."""
-
     def facts(self) -> dict[str, Any]:
         """Facts for users: versions, threads, decoder, staging; for ``repr`` and ``doctor``."""
         return {}

@@ -55,9 +55,6 @@ class _Following(Engine):
     def rest(self) -> None:
         self._engine.rest()
 
-    def forked(self) -> None:
-        self._engine.forked()
-
     def facts(self) -> dict[str, Any]:
         return {**self._engine.facts(), "targets": ", ".join(self._columns)}
 

@@ -85,9 +85,6 @@ class _PartEngines(Engine):
     def rest(self) -> None:
         _each(Engine.rest, self._engines)
 
-    def forked(self) -> None:
-        _each(Engine.forked, self._engines)
-
     def facts(self) -> dict[str, Any]:
         """Return the facts of the first engine, and in what others differ from it."""
         first, *others = [engine.facts() for engine in self._engines]

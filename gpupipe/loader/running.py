@@ -183,8 +183,6 @@ class Running:
         """
         if self.engines and not self._forked_from:
             self._forked_from = os.getppid()
-            for engine in self.engines:
-                engine.forked()
             # With one reference that is never given back, neither this object nor its engines are destroyed here.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 

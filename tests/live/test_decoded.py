@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torchvision.transforms as T
+from interpreter import QUIET, Interpreter
 from PIL import Image
 from support import pictures
 
@@ -19,6 +21,7 @@ from gpupipe.live.recipe import Recipe
 from gpupipe.loader.live_session import LiveSession
 from gpupipe.reading.smaller import PROMISE
 
+TESTS = Path(__file__).resolve().parents[1]
 CROP = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
 
 
@@ -138,3 +141,26 @@ def test_an_epoch_goes_on_while_another_one_forks(folder: Path) -> None:
             pairs = list(zip(one, loader, strict=False))
             assert all(torch.equal(a, b) for a, b in zip([*some, *(a for a, _ in pairs)], whole, strict=True))
             assert all(torch.equal(b, other) for (_, b), other in zip(pairs, whole, strict=False))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_script_and_its_forks_end_in_peace(folder: Path, workers: int, warm: Interpreter) -> None:
+    """Nothing closes the loader of an ordinary script."""
+    script = f"""
+        import os, sys
+        from pathlib import Path
+        sys.path.insert(0, {str(TESTS)!r})
+        from torchvision_ops import define_missing_operators
+        define_missing_operators()
+        from gpupipe import DataLoader
+        from live.test_decoded import Opened
+        loader = DataLoader(Opened(Path({str(folder)!r})), 4, device="cpu", num_workers={workers})
+        for batch in loader:
+            pass
+        child = os.fork()
+        if not child:
+            sys.exit(3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    done = warm.run(code=textwrap.dedent(script), warn=QUIET)
+    assert (done.stderr, done.stdout.strip(), done.returncode) == ("", "3", 0)

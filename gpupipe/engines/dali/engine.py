@@ -162,9 +162,6 @@ class DaliEngine(Engine):
                     torch.cuda.synchronize(self.setup.device)  # batches are freed in stream order
                     pools.release()
 
-    def forked(self) -> None:
-        self.runner.forked()
-
     def facts(self) -> dict[str, Any]:
         s = self.setup
         return {

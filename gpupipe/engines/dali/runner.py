@@ -6,6 +6,8 @@ decoded images are in memory at a time. A whole graph gets each batch in one pie
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import threading
 import weakref
@@ -82,6 +84,7 @@ class Runner:
         """Held while using the pipeline object, or inspecting pieces in flight."""
         self._waiting: deque[Piece] = deque()
         self._running: deque[Piece] = deque()
+        _RUNNERS.add(self)
 
     @property
     def graph(self) -> Graph:
@@ -163,13 +166,11 @@ class Runner:
                 self._running.clear()
 
     def forked(self) -> None:
-        """Handle a fork in the child, where no other thread exists: at exit DALI would wait for its threads."""
+        """Begin anew in a forked child."""
         # A thread that held the lock in the parent does not exist here.
-        self._using = threading.Lock()
-        if self._graph is not None:
-            from nvidia.dali import Pipeline
-
-            Pipeline._pipes.discard(weakref.ref(self._graph.pipe))
+        self._using, self._graph = threading.Lock(), None
+        self._waiting.clear()
+        self._running.clear()
 
     def outputs(self) -> Images:
         """Return the outputs of the oldest piece in flight. Raises :class:`RuntimeError` if DALI failed on it."""
@@ -219,14 +220,24 @@ class Runner:
         return {"cuda_stream": torch.cuda.current_stream(self._device).cuda_stream}
 
 
+_RUNNERS: weakref.WeakSet[Runner] = weakref.WeakSet()
 _PIPES: weakref.WeakSet[Any] = weakref.WeakSet()
-_of_parent: list[Any] = []
-"""Pipeline objects of the parent in a forked child. They are kept forever, even if garbage already: DALI crashes the
-process if one is deleted where the threads that it waits for do not exist."""
 
 
 def _in_forked_child() -> None:
-    _of_parent.extend(_PIPES)
+    """Never delete what the parent made: DALI's destructor waits for threads that do not exist here."""
+    for pipe in _PIPES:
+        type(pipe)._pipes.discard(weakref.ref(pipe))  # which DALI ends at exit
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipe))
+    for runner in _RUNNERS:
+        runner.forked()
+
+
+def _at_exit() -> None:
+    """End all pipeline objects, since their destructors fail once Python takes modules apart."""
+    for runner in list(_RUNNERS):
+        runner.reset()
 
 
 os.register_at_fork(after_in_child=_in_forked_child)
+atexit.register(_at_exit)
