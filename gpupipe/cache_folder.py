@@ -112,8 +112,9 @@ def _lock(path: str, what: str) -> Iterator[None]:
         with open(path, "a+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held = _is_at(file.fileno(), path)  # unless its last holder removed it after it was opened here
-            except BlockingIOError:
+                # Its last holder may have removed it after it was opened here.
+                held = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            except (BlockingIOError, FileNotFoundError):
                 held = False
             if held:
                 file.truncate(0)
@@ -132,13 +133,6 @@ def _lock(path: str, what: str) -> Iterator[None]:
                 tell_at += _REMIND
         time.sleep(pause)
         pause = min(1.2 * pause, 0.5)
-
-
-def _is_at(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 @contextlib.contextmanager

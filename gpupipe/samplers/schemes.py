@@ -170,7 +170,7 @@ def _digest(weights: F64) -> str:
 class _ByClass(Sampler):
     """Base class of samplers that know the class of each sample."""
 
-    def __init__(self, labels: npt.ArrayLike | None, num_samples: int | None):
+    def __init__(self, labels: npt.ArrayLike | None = None, num_samples: int | None = None):
         self._labels = labels
         self.num_samples = None if num_samples is None else check_integer(num_samples, "num_samples")
 
@@ -199,9 +199,6 @@ class ClassBalanced(_ByClass):
 
     Raises :class:`ConfigError` if no labels are known, or there is not one for each sample.
     """
-
-    def __init__(self, labels: npt.ArrayLike | None = None, num_samples: int | None = None):
-        super().__init__(labels, num_samples)
 
     def __repr__(self) -> str:
         return f"ClassBalanced(num_samples={self.num_samples})"

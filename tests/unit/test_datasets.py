@@ -199,16 +199,6 @@ class TestBadFiles:
         ds = ImageFolder(tmp_path)
         assert ds.bad(all_of(ds)) == []
 
-    def test_everything_odd(self, shared_data: Path) -> None:
-        files = sorted((shared_data / "odd").iterdir())
-        ds = ImageList(files, exif=True)
-        bad = {Path(b.path).name: b.kind for b in ds.bad(all_of(ds))}
-        cut = dict.fromkeys(("crash-2020-10-test.tif", "truncated_image.png", "truncated_jpeg.jpg"), "truncated")
-        assert bad == {**cut, "decompression_bomb.gif": "bomb", "not_enough_data.jp2": "undecodable"}
-        for i, file in enumerate(files):
-            if file.name not in bad:
-                assert ds[i][0].size[::-1] == tuple(ds.sizes[i]), file.name
-
 
 class TestImageList:
     def test_paths_from_python(self, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
