@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import Any, TextIO
 
 from .console import print_error
@@ -77,8 +75,4 @@ def write_now(code: int) -> None:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, (Path, os.PathLike)):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)

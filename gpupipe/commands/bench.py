@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -14,8 +15,6 @@ from ..bench.limits import LIMITS
 from ..bench.machine import cores, cpu_model, facts, gpus
 from ..bench.measure import Result, alternate
 from ..bench.torchs_loader import TITLES, usual
-from ..datasets.images import EncodedImages
-from ..datasets.video.files import VideoFiles
 from ..printable import quantity
 from .answer import tell
 from .console import console, spark
@@ -54,23 +53,17 @@ def run(
     what, clips = f"{dataset.medium.noun}s", dataset.medium.moves
     batch_size = batch_size or (4 if clips else 64)
     workers = num_workers or cores()
+    names = [*ENGINES, *([] if clips else [usual()])]
     if engines is not None:
         names = [name.strip() for name in engines.split(",") if name.strip()]
-    else:
-        names = [*ENGINES, *([] if clips else [usual()])]
     names += LIMITS if limits else ()
     screen = console()
     machine = ", ".join(gpus()) if kind == "cuda" else f"{cpu_model()}, {cores()} cores"
     of = f"{batch_size} clips of {frames} frames {stride} apart" if clips else str(batch_size)
     title = f"{pipeline}, batches of {of}, {quantity(workers, 'worker')}, {where}"
+    required = engines is not None
     with build(
-        names,
-        dataset,
-        composed,
-        batch_size=batch_size,
-        num_workers=workers,
-        device=where,
-        required=engines is not None,
+        names, dataset, composed, batch_size=batch_size, num_workers=workers, device=where, required=required
     ) as candidates:
         for name, why in candidates.left_out.items():
             screen.print(f"left out: {_WHAT[name]}: {why}", style="yellow", soft_wrap=True)
@@ -95,39 +88,28 @@ def run(
                 progress=progress,
             )
     screen.print(_table(result, title, "", what))
-    notes = [
-        f"{machine}. {what}/s: median of the rounds, files from the page cache.",
+    screen.print(
+        f"{machine}. {what}/s: median of the rounds, files from the page cache.\n"
         "ratio: within each round, median and range.",
-    ]
-    screen.print("\n".join(notes), style="dim")
-    settings = {
-        "pipeline": pipeline,
-        "batch_size": batch_size,
-        **({"frames": frames, "stride": stride} if clips else {}),
-        "num_workers": workers,
-        "rounds": rounds,
-        "seconds": seconds,
-        "device": where,
-    }
+        style="dim",
+    )
+    settings: dict[str, Any] = {"pipeline": pipeline, "batch_size": batch_size}
+    if clips:
+        settings |= {"frames": frames, "stride": stride}
+    summary = dataset.index_summary()
     tell(
         question="How fast are the engines side by side?",
         machine=facts(),
-        settings=settings,
-        files=_about(dataset),
+        settings=settings | {"num_workers": workers, "rounds": rounds, "seconds": seconds, "device": where},
+        files={
+            "count": summary.count,
+            "mean_kilobytes": round(summary.total_bytes / max(summary.count, 1) / 1e3, 1),
+            "mean_megapixels": round(float(np.prod(dataset.sizes, axis=1, dtype=np.float64).mean()) / 1e6, 3),
+        },
         left_out=candidates.left_out,
         **result.to_dict(),
     )
     return 0
-
-
-def _about(dataset: EncodedImages | VideoFiles) -> dict[str, float]:
-    """Return facts about the files of a dataset."""
-    files = dataset.index_summary()
-    return {
-        "count": files.count,
-        "mean_kilobytes": round(files.total_bytes / max(files.count, 1) / 1e3, 1),
-        "mean_megapixels": round(float(np.prod(dataset.sizes, axis=1, dtype=np.float64).mean()) / 1e6, 3),
-    }
 
 
 def _synchronize() -> None:
@@ -154,7 +136,7 @@ def _table(result: Result, title: str, caption: str, what: str) -> Table:
     table.add_column(f"ratio to {_WHAT[result.baseline]}", justify="right", min_width=len("10.00 (10.00 to 10.00)"))
     for name, rates in result.rates.items():
         if not rates:
-            table.add_row(_WHAT[name], *[""] * 4)
+            table.add_row(_WHAT[name])
             continue
         ratio = ""
         if name != "null" and result.ratios(name):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.filesize import decimal
 
 from ..datasets.images import EncodedImages
@@ -24,35 +23,15 @@ from .sources import kind_of, open_images
 
 def run(source: str, *, rebuild: bool, exif: bool, kind: str | None, image: str | None, label: str | None) -> int:
     with libraries_silenced():
-        dataset = _opened(source, exif, kind, image, label)
-    if isinstance(dataset, VideoFiles):
-        return _videos(dataset, source, rebuild)
-    summary = dataset.index_summary()
-    # An index that was just built from nothing need not be built again.
-    if rebuild and not (summary.built and not summary.reused):
-        with libraries_silenced():
-            dataset.reindex()
+        if kind is None and image is None and label is None and kind_of(source) == "imagefolder":
+            dataset = open_media(Path(source), exif=exif, frames=1)
+        else:
+            dataset = open_images(source, kind=kind, image=image, label=label, exif=exif)
         summary = dataset.index_summary()
-    _tell(dataset, summary)
-    out = console()
-    good = summary.count - len(summary.bad)
-    rows = [
-        ("images", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
-        ("classes", _classes(dataset)),
-        ("formats", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
-        *([("with DALI", handed)] if (handed := by_pillow(dataset)) else []),
-        ("height", _spread(dataset.sizes[:, 0])),
-        ("width", _spread(dataset.sizes[:, 1])),
-        ("orientation", _orientation(summary.oriented, exif)),
-        ("files", decimal(summary.total_bytes)),
-        ("index", summary.path or "kept in memory only: the cache folder is not writable"),
-        ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
-    ]
-    out.print(pairs(rows, title=source))
-    return _bad(out, dataset.source.prefix, summary)
-
-
-def _tell(dataset: EncodedImages | VideoFiles, summary: Summary) -> None:
+        # An index that was just built from nothing need not be built again.
+        if rebuild and not (summary.built and not summary.reused):
+            dataset.reindex()
+            summary = dataset.index_summary()
     tell(
         samples=summary.count,
         bad=[sample._asdict() for sample in summary.bad],
@@ -64,59 +43,51 @@ def _tell(dataset: EncodedImages | VideoFiles, summary: Summary) -> None:
         built=summary.built,
         seconds=summary.seconds,
     )
-
-
-def _opened(
-    given: str, exif: bool, kind: str | None, image: str | None, label: str | None
-) -> EncodedImages | VideoFiles:
-    """Open images of any kind, or videos if there are no images."""
-    if kind is None and image is None and label is None and kind_of(given) == "imagefolder":
-        return open_media(Path(given), exif=exif, frames=1)
-    return open_images(given, kind=kind, image=image, label=label, exif=exif)
-
-
-def _bad(out: Console, prefix: bytes, summary: Summary) -> int:
-    """Print the bad files. Return the exit code: 1 if no file is usable."""
+    good = summary.count - len(summary.bad)
+    formats = ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"
+    if isinstance(dataset, VideoFiles):
+        of_medium, turned = _of_videos(dataset, summary, formats)
+        prefix = os.fsencode(os.path.join(os.path.abspath(os.path.expanduser(source)), ""))
+    else:
+        handed = by_pillow(dataset)
+        of_medium = [("classes", _classes(dataset)), ("formats", formats), *([("with DALI", handed)] if handed else [])]
+        turned, prefix = ("orientation", _orientation(summary.oriented, exif)), dataset.source.prefix
+    rows = [
+        (f"{dataset.medium.noun}s", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
+        *of_medium,
+        ("height", _spread(dataset.sizes[:, 0])),
+        ("width", _spread(dataset.sizes[:, 1])),
+        turned,
+        ("files", decimal(summary.total_bytes)),
+        ("index", summary.path or "kept in memory only: the cache folder is not writable"),
+        ("", _how(summary)),
+    ]
+    out = console()
+    out.print(pairs(rows, title=source))
     if summary.bad:
         bad_samples(out, summary.bad, prefix, "bad file")
         text = (
             "In a training script, a batch with such a file raises SampleError; "
-            'on_error="skip" or "replace" goes on without it'
+            'on_error="skip" or "replace" goes on without it.'
         )
-        out.print(f"{text}.", style="dim", soft_wrap=True)
-    return 1 if summary.count == len(summary.bad) else 0
+        out.print(text, style="dim", soft_wrap=True)
+    return 0 if good else 1
 
 
-def _videos(dataset: VideoFiles, given: str, rebuild: bool) -> int:
-    summary = dataset.index_summary()
-    if rebuild and not (summary.built and not summary.reused):
-        dataset.reindex()
-        summary = dataset.index_summary()
-    _tell(dataset, summary)
-    out = console()
-    good = summary.count - len(summary.bad)
+def _of_videos(dataset: VideoFiles, summary: Summary, codecs: str) -> tuple[list[tuple[str, str]], tuple[str, str]]:
+    """Return what only videos have, and how many are turned."""
     frames, rates = dataset.frame_counts, dataset.frame_rates
     known = frames > 0
     spread = f"{_range(frames[known], ',')} frames" if known.any() else "unknown"
     speed = f"{_range(rates[known], '.4g')} per second" if known.any() else "unknown"
     rows = [
-        ("videos", f"{summary.count:,}" + (f", {good:,} of them usable" if summary.bad else "")),
         ("classes", f"{len(dataset.classes):,}" if dataset.classes else "none"),
-        ("codecs", ", ".join(f"{name} {count:,}" for name, count in summary.formats.items()) or "none"),
+        ("codecs", codecs),
         ("length", f"{spread}; {frames.sum():,} together"),
         ("frames", f"{speed}; of a varying rate: {quantity(int(dataset.variable.sum()), 'video')}"),
-        ("height", _spread(dataset.sizes[:, 0])),
-        ("width", _spread(dataset.sizes[:, 1])),
-        (
-            "rotation",
-            f"{quantity(summary.oriented, 'video has', 'videos have')} one; upright=True of VideoFolder turns them",
-        ),
-        ("files", decimal(summary.total_bytes)),
-        ("index", summary.path or "kept in memory only: the cache folder is not writable"),
-        ("", _how(summary.built, summary.reused, summary.count, summary.seconds)),
     ]
-    out.print(pairs(rows, title=given))
-    return _bad(out, os.fsencode(os.path.join(os.path.abspath(os.path.expanduser(given)), "")), summary)
+    turned = quantity(summary.oriented, "video has", "videos have")
+    return rows, ("rotation", f"{turned} one; upright=True of VideoFolder turns them")
 
 
 def _classes(dataset: EncodedImages) -> str:
@@ -155,7 +126,8 @@ def _orientation(count: int, exif: bool) -> str:
     return f"{quantity(count, 'image has', 'images have')} one: {what}"
 
 
-def _how(built: bool, reused: int, count: int, seconds: float) -> str:
-    if not built:
-        return f"read from the cache in {seconds:.2f} s"
-    return f"built in {seconds:.2f} s" + (f", {reused:,} of {count:,} files unchanged" if reused else "")
+def _how(summary: Summary) -> str:
+    if not summary.built:
+        return f"read from the cache in {summary.seconds:.2f} s"
+    unchanged = f", {summary.reused:,} of {summary.count:,} files unchanged" if summary.reused else ""
+    return f"built in {summary.seconds:.2f} s{unchanged}"

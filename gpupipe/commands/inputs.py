@@ -54,27 +54,27 @@ def open_dataset(path: Path, *, exif: bool = False) -> EncodedImages:
 def open_media(
     path: Path, *, exif: bool = False, frames: int = 16, stride: int | None = None
 ) -> EncodedImages | VideoFiles:
-    """Open images like :func:`open_dataset`, or videos like :func:`open_videos` if there are none.
+    """Open images like :func:`open_dataset`. If there are none, open class folders of videos as ``VideoFolder``, and a
+    folder of videos as ``VideoList``.
 
     Raises :class:`DatasetError` if there is neither.
     """
     try:
         return open_dataset(path, exif=exif)
     except DatasetError:
-        videos = open_videos(path, frames, stride)
-        if videos is None:
+        path = path.expanduser()
+        found = path.rglob("*") if path.is_dir() else ()
+        videos = [p for p in found if p.suffix.lower() in VIDEO_EXTENSIONS and p.is_file()]
+        if any(p.parent != path for p in videos):
+            return VideoFolder(path, frames, stride=stride, allow_empty=True)
+        if not videos:
             raise
-        return videos
+        return VideoList(sorted(videos), frames, stride=stride)
 
 
 def open_samples(path: Path, *, frames: int, stride: int) -> EncodedImages | VideoFiles:
-    """Open images with masks or boxes if the folder has a layout of such, otherwise as :func:`open_media` does."""
-    return _open_targets(path) or open_media(path, frames=frames, stride=stride)
-
-
-def _open_targets(path: Path) -> EncodedImages | None:
     """Open a folder in the layout of COCO (``annotations/instances_NAME.json`` beside ``NAME``), of VOC
-    (``VOCdevkit``), or with ``images`` and ``masks``; ``None`` for any other."""
+    (``VOCdevkit``), or with ``images`` and ``masks``; any other as :func:`open_media` does."""
     path = path.expanduser()
     for file in sorted(path.glob("annotations/instances_*.json")):
         images = path / file.stem.removeprefix("instances_")
@@ -84,19 +84,7 @@ def _open_targets(path: Path) -> EncodedImages | None:
         return VOCSegmentation(path, folder.parent.name.removeprefix("VOC"))
     if (path / "images").is_dir() and (path / "masks").is_dir():
         return SegmentationFolder(path / "images", path / "masks")
-    return None
-
-
-def open_videos(path: Path, frames: int, stride: int | None = None) -> VideoFiles | None:
-    """Open class folders of videos as ``VideoFolder``, and a folder of videos as ``VideoList``; ``None`` without
-    videos."""
-    path = path.expanduser()
-    if not path.is_dir():
-        return None
-    flat = sorted(p for p in path.iterdir() if p.suffix.lower() in VIDEO_EXTENSIONS and p.is_file())
-    if any(p.suffix.lower() in VIDEO_EXTENSIONS for p in path.rglob("*") if p.parent != path):
-        return VideoFolder(path, frames, stride=stride, allow_empty=True)
-    return VideoList(flat, frames, stride=stride) if flat else None
+    return open_media(path, frames=frames, stride=stride)
 
 
 def open_pipeline(text: str) -> Compose:
@@ -118,13 +106,14 @@ def open_pipeline(text: str) -> Compose:
         return function
     if not callable(function) or name.startswith("_"):
         raise ConfigError(f"{text!r}: no function {name!r}; choose from {', '.join(_functions(module)) or 'none'}")
+    named = _arguments(arguments, text)
     try:
         # Checked before the call, so that a TypeError from within the function is not taken for wrong arguments.
-        inspect.signature(function).bind(**_arguments(arguments, text))
+        inspect.signature(function).bind(**named)
     except TypeError as e:
         raise ConfigError(f"{text!r}: {e}; its signature is {name}{inspect.signature(function)}") from None
     try:
-        made = function(**_arguments(arguments, text))
+        made = function(**named)
         if not (callable(made) or isinstance(made, (Compose, Transform, list, tuple))):
             raise ConfigError(f"{text!r} returned {type(made).__name__}, not transforms")
         return as_compose(made)
@@ -151,10 +140,9 @@ def device_type(device: str | None) -> tuple[str, Literal["cpu", "cuda"]]:
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    kind = device.partition(":")[0]
-    if kind == "cpu" and device == "cpu":
+    if device == "cpu":
         return device, "cpu"
-    if kind == "cuda":
+    if device.partition(":")[0] == "cuda":
         if not torch.cuda.is_available():
             raise ConfigError(f"--device {device}: torch sees no GPU; run gpupipe doctor")
         return device, "cuda"
@@ -198,12 +186,10 @@ def _arguments(text: str, whole: str) -> dict[str, Any]:
     try:
         # Parsed and never run: only literals are evaluated.
         call = ast.parse(f"f({text})", mode="eval").body
-        assert isinstance(call, ast.Call) and not call.args
-        return {str(k.arg): k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
-                for k in call.keywords if k.arg or _fail()}  # fmt: skip
+        assert isinstance(call, ast.Call) and not call.args and all(k.arg for k in call.keywords)
+        return {
+            str(k.arg): k.value.id if isinstance(k.value, ast.Name) else ast.literal_eval(k.value)
+            for k in call.keywords
+        }
     except (SyntaxError, ValueError, AssertionError):
         raise ConfigError(f"{whole!r}: write arguments like imagenet.train:size=128,dtype=uint8") from None
-
-
-def _fail() -> bool:
-    raise ValueError("**keywords")
