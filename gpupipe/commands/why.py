@@ -101,11 +101,10 @@ def _print_end(watched: Watched, times: StepTimes | None, *, measured: bool) -> 
     error = None if watched.error is None else repr(watched.error)
     tell(stopped_at=watched.reached, error=error, step=times, perfect_loader_saves=saves)
     screen = console()
-    if times is not None:
-        screen.print(str(times), soft_wrap=True)
-    elif watched.reached and measured:
+    if times is None and watched.reached and measured:
         screen.print("the loop took too few batches to see what a perfect loader would save", soft_wrap=True)
     if times is not None:
+        screen.print(str(times), soft_wrap=True)
         where = f"stopped in the loop over the loader of {times.at}"
     elif watched.error is not None:
         where = f"the script ended with {type(watched.error).__name__}"
@@ -121,23 +120,22 @@ def _print_no_loader(script: Path, watched: Watched) -> int:
     _print_error_of_script(watched)
     error = watched.error
     if error is None or isinstance(error, SystemExit):
-        how = "normally" if error is None else "with SystemExit"
-        text = f"{script} ended {how} before it made a DataLoader; give it the arguments that it needs"
+        how = "ended normally" if error is None else "ended with SystemExit"
+        help = "give it the arguments that it needs"
     else:
-        text = f"{script} raised {type(error).__name__} before it made a DataLoader; run python {script} first"
-    print_error(ConfigError(text))
+        how, help = f"raised {type(error).__name__}", f"run python {script} first"
+    print_error(ConfigError(f"{script} {how} before it made a DataLoader; {help}"))
     return 2
 
 
 def _print_error_of_script(watched: Watched) -> None:
     """Print what Python prints if an exception ends a script."""
     error = watched.error
-    if error is None:
-        return
-    if not isinstance(error, SystemExit):
+    if isinstance(error, SystemExit):
+        if not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    elif error is not None:
         traceback.print_exception(error, file=sys.stderr)
-    elif not isinstance(error.code, int):
-        print(error.code, file=sys.stderr)
 
 
 def _table(number: int, one: Explained) -> Table:

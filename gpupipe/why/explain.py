@@ -7,7 +7,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from .watch import Made
 
 TORCHS_OWN = "torch's own loader"
 """Engine of a loader that gpupipe leaves to torch."""
+_NAMES = {"gpupipe": "gpupipe's choice", "torch": TORCHS_OWN, "reference": "the reference engine"}
 _ROUNDS = 3
 """Number of rounds that count, after one that fills caches."""
 _HELPS = 1.1
@@ -33,8 +34,7 @@ _HELPS = 1.1
 _FEW = 4
 """Samples of a batch up to which planning it may take longer than loading them. For JPEGs of 64 x 64 pixels, batches of
 two are slower than with torch's loader, and batches of four are not."""
-_DEFAULTS = {name: it.default for name, it in inspect.signature(TorchLoader.__init__).parameters.items()}
-"""Default values of torch's arguments."""
+_TORCHS = inspect.signature(TorchLoader.__init__).parameters
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def with_range(values: Sequence[float]) -> str:
     return median if len(values) == 1 else f"{median} ({min(values):.2f} to {max(values):.2f})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Explained:
     """Findings about a loader of a script."""
 
@@ -77,9 +77,9 @@ class Explained:
     samples: int | None
     batch_size: int | None
     num_workers: int
-    engine: str
+    engine: str = ""
     """Engine that gpupipe chooses; :data:`TORCHS_OWN`; or ``"none"`` if it raises an error."""
-    why: str
+    why: str = ""
     """Why it is this engine, or the error."""
     reasons: tuple[Reason, ...] = ()
     """Why DALI does not do the work."""
@@ -111,93 +111,66 @@ def explain(made: Made, *, seconds: float = 3.0, progress: Callable[[str], None]
 
     Errors of the script's own code while measuring are reported in :attr:`Explained.not_measured`.
     """
-    arguments = made.arguments
-    facts: dict[str, Any] = {
-        "at": made.at,
-        "uses_gpupipe": made.ours,
-        "dataset": type(arguments["dataset"]).__name__,
-        "samples": length_of(arguments["dataset"]),
-        "batch_size": made.loader.batch_size,
-        "num_workers": made.loader.num_workers,
-    }
+    dataset, ran = made.arguments["dataset"], made.loader
+    found = Explained(made.at, made.ours, type(dataset).__name__, length_of(dataset), ran.batch_size, ran.num_workers)
     with ExitStack() as stack:
-        try:
-            found = _warned(arguments)
-        except GpupipeError as e:
-            return Explained(**facts, engine="none", why=str(e), change=Change("what the error says"))
-        loader, said = found
-        stack.callback(loader.close)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                loader = stack.enter_context(closing(DataLoader(**made.arguments)))
+            except GpupipeError as e:
+                found.engine, found.why, found.change = "none", str(e), Change("what the error says")
+                return found
         session = loader._session
-        as_torch = isinstance(session, LiveSession) and not session.waits
-        facts |= {
-            "engine": TORCHS_OWN if as_torch else session.engine[0],
-            "why": session.engine[1],
-            "reasons": session.reasons,
-            "warnings": tuple(said),
-        }
+        live = session if isinstance(session, LiveSession) else None
+        found.engine, found.why = session.engine
+        if live is not None and not live.waits:
+            found.engine = TORCHS_OWN
+        found.reasons = session.reasons
+        said = [w.message for w in caught if isinstance(w.message, GpupipeWarning)]
+        found.warnings = tuple(str(one) for one in said if not set(session.reasons).issuperset(one.reasons))
         rates: dict[str, list[float]] = {}
-        why_not, changes = "", []
         if seconds:
             try:
-                candidates, options = _candidates(made, loader, stack)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FallbackWarning)  # it becomes a reason below
-                    rates, why_not = measured(candidates, seconds, progress)
-                changes = [Change(text, ratios) for text in options if (ratios := _ratios(rates, text, "gpupipe"))]
+                    rates, found.not_measured = measured(_candidates(made, loader, stack), seconds, progress)
             except GpupipeError as e:
-                why_not = str(e)
-            if isinstance(session, LiveSession) and session.waits and arguments.get("seed") is None:
+                found.not_measured = str(e)
+            if live is not None and live.waits and made.arguments.get("seed") is None:
                 progress("comparing batches with torch's")
-                facts["compared"] = compared(arguments, _torchs(arguments))
-        if isinstance(session, LiveSession) and session.nothing_waits is not None:
-            facts["reasons"] = (session.nothing_waits,)
-        facts |= {"remarks": tuple(session.remarks()), "not_measured": why_not}
-        named = [name for name in ("gpupipe", "torch", "reference") if name in rates]
-        facts["rates"] = {name: statistics.median(rates[name]) for name in named} or None
-        facts["ratios"] = _ratios(rates, "gpupipe", "torch") or _ratios(rates, "gpupipe", "reference")
-        explained = Explained(**facts)
-        return Explained(**facts, change=_smallest(made, explained, changes))
+                found.compared = compared(made.arguments, _torchs(made))
+        if live is not None and live.nothing_waits is not None:
+            found.reasons = (live.nothing_waits,)
+        found.remarks = tuple(session.remarks())
+        found.rates = {name: statistics.median(rates[name]) for name in _NAMES if name in rates} or None
+        found.ratios = _ratios(rates, "gpupipe", "torch") or _ratios(rates, "gpupipe", "reference")
+        changes = [Change(name, _ratios(rates, name, "gpupipe")) for name in rates if name not in _NAMES]
+        found.change = _smallest(made, found, changes)
+        return found
 
 
-def _warned(arguments: Mapping[str, Any]) -> tuple[DataLoader, list[str]]:
-    """Make gpupipe's loader, and return it with the warnings other than those of its reasons."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        loader = DataLoader(**arguments)
-    reasons = set(loader._session.reasons)
-    said = [w.message for w in caught if isinstance(w.message, GpupipeWarning)]
-    return loader, [str(message) for message in said if not reasons.issuperset(message.reasons)]
-
-
-def _torchs(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _torchs(made: Made) -> dict[str, Any]:
     """Return the arguments that torch's loader has, too."""
-    return {name: value for name, value in arguments.items() if name in _DEFAULTS}
+    return {name: value for name, value in made.arguments.items() if name in _TORCHS}
 
 
-def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> tuple[dict[str, Iterable[Any]], list[str]]:
-    """Return what to measure, by name, and which of the names are changes of the script."""
-    arguments = made.arguments
-    found: dict[str, Iterable[Any]] = {"gpupipe": loader}
+def _candidates(made: Made, loader: DataLoader, stack: ExitStack) -> dict[str, Iterable[Any]]:
+    """Return what to measure, by a name of :data:`_NAMES` or a change of the script."""
 
     def make(**changed: Any) -> DataLoader:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = DataLoader(**{**arguments, **changed})
-        stack.callback(other.close)
-        return other
+            return stack.enter_context(closing(DataLoader(**{**made.arguments, **changed})))
 
-    if isinstance(arguments["dataset"], Dataset):
+    found: dict[str, Iterable[Any]] = {"gpupipe": loader}
+    if isinstance(made.arguments["dataset"], Dataset):
         found["reference"] = make(engine="torch")
-    elif made.ours:
-        found["torch"] = TorchLoader(**_torchs(arguments))
     else:
-        found["torch"] = made.loader
-    more = cores()
-    if loader.num_workers < more:
-        text = f"num_workers={more}"
-        found[text] = make(num_workers=more)
-        return found, [text]
-    return found, []
+        found["torch"] = TorchLoader(**_torchs(made)) if made.ours else made.loader
+    if loader.num_workers < (more := cores()):
+        found[f"num_workers={more}"] = make(num_workers=more)
+    return found
 
 
 def measured(
@@ -208,11 +181,10 @@ def measured(
     Every turn is an epoch of its own, without the time until its first batches. The first round does not count, because
     caches fill.
     """
-    names = {"gpupipe": "gpupipe's choice", "torch": TORCHS_OWN, "reference": "the reference engine"}
     rates: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(_ROUNDS + 1):
         for name, batches in candidates.items():
-            progress(f"{f'round {round_} of {_ROUNDS}' if round_ else 'warming up'}: {names.get(name, name)}")
+            progress(f"{f'round {round_} of {_ROUNDS}' if round_ else 'warming up'}: {_NAMES.get(name, name)}")
             try:
                 rate = _rate(batches, seconds / _ROUNDS)
             except Exception as e:  # raised by the script's code

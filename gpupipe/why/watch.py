@@ -53,12 +53,10 @@ Begin = Callable[[], Iterator[Any]]
 """Begins an epoch of a loader."""
 
 
-def _as_it_is(watched: Watched, made: Made, begin: Begin) -> Iterator[Any]:
-    return begin()
-
-
 @contextmanager
-def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_is) -> Iterator[Watched]:
+def watching(
+    iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = lambda watched, made, begin: begin(),
+) -> Iterator[Watched]:
     """Note every loader that is made, of torch or gpupipe, and call ``iterate`` for ``iter()`` of one of them.
 
     The methods of the classes are replaced, not their names, so that it does not matter how a script imports them, and
@@ -67,8 +65,7 @@ def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_i
     watched = Watched()
     before = [(cls, cls.__init__, cls.__iter__) for cls in _SIGNATURES]
 
-    def replace(cls: type[TorchLoader[Any]]) -> None:
-        init, begin = cls.__init__, cls.__iter__
+    def replace(cls: type[TorchLoader[Any]], init: Any, begin: Any) -> None:
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **kwargs)
@@ -88,8 +85,8 @@ def watching(iterate: Callable[[Watched, Made, Begin], Iterator[Any]] = _as_it_i
 
         cls.__init__, cls.__iter__ = __init__, __iter__  # type: ignore[method-assign]
 
-    for cls in _SIGNATURES:
-        replace(cls)
+    for methods in before:
+        replace(*methods)
     try:
         yield watched
     finally:
