@@ -10,14 +10,14 @@ import contextlib
 import json
 import os
 import pickle
-import queue
 import signal
 import subprocess
 import sys
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 from ...codecs.files import Place, Undecodable, use_place
 from ...codecs.limits import Limits
@@ -38,11 +38,7 @@ from ...codecs.probe import (
 from ...codecs.unpack import Packed
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
-POOL_FROM = 2_000
-"""Number of files from which worker processes pay off."""
-_CHUNK = 256
 _CRASHES = tuple(getattr(signal, s) for s in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"))
 
 _DIED = "the process that read its header died of "
@@ -56,7 +52,7 @@ importlib.import_module(program).serve(given)
 """
 
 
-class Prober(Protocol[R_co]):
+class Prober(Generic[R]):
     """Functions that probe one kind of file: in this process, and in worker processes that run ``program``."""
 
     program: str
@@ -68,29 +64,27 @@ class Prober(Protocol[R_co]):
 
     def settings(self) -> str:
         """Return what a worker must know about this process."""
-        ...
+        return ""
 
-    def here(self, place: Place) -> R_co:
-        """Return the result for one file, read in this process, inside :meth:`quiet`."""
-        ...
+    def here(self, place: Place) -> R:
+        """Return the result for one file, read in this process, inside :func:`~gpupipe.codecs.pillow.quiet`."""
+        raise NotImplementedError
 
-    def quiet(self) -> AbstractContextManager[Any]: ...
-
-    def died(self, reason: str) -> R_co:
+    def died(self, reason: str) -> R:
         """Return the result for a file that crashes its reader."""
-        ...
+        raise NotImplementedError
 
-    def doubts(self, place: Place, result: Any) -> bool:
+    def doubts(self, place: Place, result: R) -> bool:
         """Return whether this process may read a file differently than the worker that answered."""
-        ...
+        return False
 
 
-class PictureProber:
+class PictureProber(Prober[Probe]):
     """Probes image files."""
 
     program = "gpupipe.codecs.probe"
-    pool_from = POOL_FROM
-    chunk = _CHUNK
+    pool_from = 2_000
+    chunk = 256
 
     def __init__(self, limits: Limits = Limits()):
         self.limits = limits
@@ -104,11 +98,8 @@ class PictureProber:
         return probe(place, self.limits)
 
     def of_bytes(self, data: bytes, packed: Packed | None = None) -> Probe:
-        """Return the result for the content of one file, unpacked by ``packed``, inside :meth:`quiet`."""
+        """Return the result for the content of one file, unpacked by ``packed``."""
         return probe_bytes(data, self.limits, packed)
-
-    def quiet(self) -> AbstractContextManager[Any]:
-        return quiet()
 
     def died(self, reason: str) -> Probe:
         return Probe(UNDECODABLE, reason=reason)
@@ -156,11 +147,15 @@ class _Worker(Generic[R]):
             raise _Died(process.returncode)
         return results
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Ask the process to end, which it does when its stdin is closed."""
         for stream in (self._process.stdin, self._process.stdout):
             with contextlib.suppress(OSError):
                 if stream is not None:
-                    stream.close()  # a worker ends when its stdin does
+                    stream.close()
+
+    def stop(self) -> None:
+        self.close()
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
@@ -171,39 +166,16 @@ class _Worker(Generic[R]):
         self._process.kill()
 
 
-class _Driver(threading.Thread, Generic[R]):
-    """Feeds one worker. Puts (chunk number, results) into ``done``; the caller handles results of ``None``."""
+class _Driver(Generic[R]):
+    """Asks one worker at a time, from any thread. A new one is started after a crash."""
 
-    def __init__(
-        self,
-        chunks: Iterator[tuple[int, list[Place]]],
-        lock: threading.Lock,
-        done: queue.Queue[_Answer],
-        prober: Prober[R],
-    ) -> None:
-        super().__init__(daemon=True, name="gpupipe-probe")
-        self._chunks, self._lock, self._done, self._prober = chunks, lock, done, prober
-        self._worker: _Worker[R] | None = None
-        self._gave_up = False
-        self.stopping = False
+    def __init__(self, prober: Prober[R]) -> None:
+        self._prober = prober
+        self.worker: _Worker[R] | None = None
+        self.gave_up = False
 
-    def run(self) -> None:
-        try:
-            while not self.stopping:
-                # A generator must not be advanced by two threads at once.
-                with self._lock:
-                    chunk = next(self._chunks, None)
-                if chunk is None:
-                    break
-                number, places = chunk
-                self._done.put((number, places, self._probe(places)))
-        except BaseException as e:
-            self._done.put(e)
-        finally:
-            if self._worker is not None:
-                self._worker.stop()
-
-    def _probe(self, places: list[Place]) -> list[R | None]:
+    def probe(self, places: list[Place]) -> list[R | None]:
+        """Return one result per place; ``None`` for what the caller must read itself."""
         try:
             return list(self._ask(places))
         except (_Died, OSError):
@@ -211,36 +183,24 @@ class _Driver(threading.Thread, Generic[R]):
             return [self._probe_one(place) for place in places]
 
     def _probe_one(self, place: Place) -> R | None:
-        if self._gave_up or self.stopping:
-            return None
         try:
             return self._ask([place])[0]
-        except _Died as e:
-            if e.crash:
+        except (_Died, OSError) as e:
+            if isinstance(e, _Died) and e.crash:
                 return self._prober.died(f"{_DIED}{e.crash}")
-            self._gave_up = True  # not the file's fault: processes cannot be started here, or are being killed
-        except OSError:
-            self._gave_up = True
-        return None
+            self.gave_up = True  # not the file's fault: processes cannot be started here, or are being killed
+            return None
 
     def _ask(self, places: list[Place]) -> list[R]:
-        if self._gave_up:
+        if self.gave_up:
             raise _Died(0)
-        if self._worker is None:
-            self._worker = _Worker(self._prober)
+        if self.worker is None:
+            self.worker = _Worker(self._prober)
         try:
-            return self._worker.ask(places)
+            return self.worker.ask(places)
         except _Died:
-            self._worker = None
+            self.worker = None
             raise
-
-    def abandon(self) -> None:
-        self.stopping = True
-        if self._worker is not None:
-            self._worker.kill()
-
-
-_Answer = tuple[int, list[Place], list[Any]] | BaseException
 
 
 def _chunks(count: int, place_of: Callable[[int], Place], size: int) -> Iterator[tuple[int, list[Place]]]:
@@ -258,6 +218,22 @@ def _chunks(count: int, place_of: Callable[[int], Place], size: int) -> Iterator
         yield count - len(chunk), chunk
 
 
+def _probe_here(
+    count: int,
+    place_of: Callable[[int], Place],
+    store: Callable[[int, R], None],
+    progress: Callable[[int], None],
+    prober: Prober[R],
+) -> None:
+    with quiet():
+        for k in range(count):
+            store(k, prober.here(place_of(k)))
+            # A small chunk means that each file takes long.
+            if k % 64 == 0 or prober.chunk < 64:
+                progress(k)
+    progress(count)
+
+
 def probe_all(
     count: int,
     place_of: Callable[[int], Place],
@@ -265,49 +241,50 @@ def probe_all(
     progress: Callable[[int], None],
     prober: Prober[R],
 ) -> None:
-    """Probe ``count`` files, calling ``store(k, result)`` once for each ``k``, on this thread, in any order.
+    """Probe ``count`` files, calling ``store(k, result)`` once for each ``k``, on this thread.
 
     Fewer files than ``prober.pool_from`` are probed here, more in at most 16 worker processes, which have ended on
     return.
     """
-    workers = min(os.cpu_count() or 1, 16)
     # An interpreter inside another program may not know how to start one.
     if count < prober.pool_from or not sys.executable:
-        with prober.quiet():
-            for k in range(count):
-                store(k, prober.here(place_of(k)))
-                # A small chunk means that each file takes long.
-                if k % 64 == 0 or prober.chunk < 64:
-                    progress(k)
-        progress(count)
-        return
+        return _probe_here(count, place_of, store, progress, prober)
+    drivers: list[_Driver[R]] = [_Driver(prober) for _ in range(min(os.cpu_count() or 1, 16))]
+    free = list(drivers)
+
+    def probed(places: list[Place]) -> list[R | None]:
+        driver = free.pop()  # there are as many as threads
+        try:
+            return driver.probe(places)
+        finally:
+            free.append(driver)
+
     chunks = _chunks(count, place_of, prober.chunk)
-    # Bounded, so that a slow consumer slows down the workers.
-    done: queue.Queue[_Answer] = queue.Queue(4 * workers)
-    lock = threading.Lock()
-    drivers = [_Driver(chunks, lock, done, prober) for _ in range(workers)]
-    stored = 0
+    waiting: deque[tuple[int, list[Place], Future[list[R | None]]]] = deque()
+    pool = ThreadPoolExecutor(len(drivers), "gpupipe-probe")
     try:
-        for driver in drivers:
-            driver.start()
-        while stored < count:
-            answer = done.get()
-            if isinstance(answer, BaseException):
-                raise answer
-            start, places, results = answer
-            for k, result in enumerate(results):
+        while True:
+            # Bounded, so that a slow consumer slows down the workers.
+            for start, places in islice(chunks, 4 * len(drivers) - len(waiting)):
+                waiting.append((start, places, pool.submit(probed, places)))
+            if not waiting:
+                break
+            start, places, found = waiting.popleft()
+            for k, result in enumerate(found.result()):
                 if result is None or prober.doubts(places[k], result):
-                    with prober.quiet():
+                    with quiet():
                         result = prober.here(places[k])
                 store(start + k, result)
-            stored += len(results)
-            progress(stored)
+            progress(start + len(places))
     except BaseException:
         for driver in drivers:
-            driver.abandon()
-        while any(d.is_alive() for d in drivers):
-            with contextlib.suppress(queue.Empty):
-                done.get(timeout=0.05)  # a driver that waits for a free place would never see the request to stop
+            driver.gave_up = True
+            if (worker := driver.worker) is not None:
+                worker.kill()
         raise
-    for driver in drivers:
-        driver.join()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        left = [driver.worker for driver in drivers if driver.worker is not None]
+        for end in (_Worker.close, _Worker.stop):
+            for worker in left:
+                end(worker)

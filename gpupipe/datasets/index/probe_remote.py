@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from ...codecs.files import Place, Undecodable
 from ...codecs.limits import MAX_BYTES
 from ...codecs.patience import Pool
-from ...codecs.probe import KINDS, Probe
+from ...codecs.probe import KINDS, Probe, quiet
 from ...codecs.unpack import Packed
 from ...sources.storage import Storage
 from .probe_pool import PictureProber
@@ -31,7 +31,7 @@ def probe_remote(
 
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
-        with prober.quiet():
+        with quiet():
             # Stored bytes, which probing unpacks. The dataset's limit is for the unpacked image, and is checked there.
             stored = storage.read(
                 [p if _packed(p) is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]

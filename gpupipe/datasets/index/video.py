@@ -7,7 +7,6 @@ constant rates therefore take a few megabytes, regardless of their length.
 from __future__ import annotations
 
 import importlib.metadata
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 
 from ...codecs.coding import VideoCoding
 from ...codecs.files import Place
-from ...codecs.pillow import quiet
 from ...codecs.probe import UNDECODABLE
 from ...codecs.video.probe import EXACT, LEADING, LENIENT, SURE, VARIABLE, VideoProbe, probe
 from ...codecs.video.types import VideoEntry
@@ -24,6 +22,7 @@ from ...sources.base import Listing
 from ..video.sampling import Times
 from .column_file import Column, Columns
 from .open_index import IndexKind, Probed
+from .probe_pool import Prober
 from .table import Index
 
 I64 = npt.NDArray[np.int64]
@@ -219,25 +218,16 @@ class _Columns(Probed):
         return columns
 
 
-class _VideoProber:
+class _VideoProber(Prober[VideoProbe]):
     program = "gpupipe.codecs.video.probe"
     pool_from = 64
     chunk = 8
 
-    def settings(self) -> str:
-        return ""
-
     def here(self, place: Place) -> VideoProbe:
         return probe(place.path)
 
-    def quiet(self) -> AbstractContextManager[Any]:
-        return quiet()
-
     def died(self, reason: str) -> VideoProbe:
         return VideoProbe(UNDECODABLE, reason=reason)
-
-    def doubts(self, place: Place, result: VideoProbe) -> bool:
-        return False  # PyAV has no plugins
 
 
 VIDEOS = IndexKind(VideoIndex, _Columns, _VideoProber(), ("video", FORMAT))
