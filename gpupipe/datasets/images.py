@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,26 +22,64 @@ from ..transforms.compose import Transforms, as_compose
 from .dataset import Batches, Dataset, Sample, checked_limits
 from .index.open_index import open_index
 from .index.summary import Summary, summarize
+from .index.table import Index
 from .options import with_options
 from .sample_form import form_of
 
 
-class EncodedImages(Dataset[Sample, Batches]):
-    """Base class of datasets of encoded images with an index.
+class Indexed(Dataset[Sample, Batches]):
+    """Base class of datasets with an index.
 
-    The constructor builds the index, in worker processes if there are thousands of images to probe; they end before it
-    returns. A dataset is pickled as the path of its index.
+    The constructor builds the index, in worker processes if there are many files to probe; they end before it returns.
+    A dataset is pickled as the path of its index.
     """
 
-    kind = "files"
+    classes: list[str]
+    """Sorted class names; empty if labels are plain numbers."""
+    class_to_idx: dict[str, int]
+    _index: Any
+    _source: Source
+    _made_again: ClassVar[frozenset[str]]
+    """Attributes computed from the index on first use."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         with_options(cls)
 
-    classes: list[str]
-    """Sorted class names; empty if labels are plain numbers."""
-    class_to_idx: dict[str, int]
+    @abstractmethod
+    def _open(self, *, rebuild: bool) -> None:
+        """Open the index."""
+        self.classes = list(self._index.classes)
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+
+    def reindex(self) -> None:
+        """Check every file again, regardless of the index.
+
+        Use this after overwriting files in place in a tree that is too large for opening to check all files.
+        """
+        for name in self._made_again:
+            self.__dict__.pop(name, None)
+        self._open(rebuild=True)
+
+    def index_summary(self) -> Summary:
+        """Return counts, formats or codecs, sizes and bad files. Reads all rows of the index."""
+        bad = [BadSample(i, self._named(i), kind, reason) for i, kind, reason in self._index.all_bad()]
+        return summarize(self._index, bad)
+
+    @abstractmethod
+    def _named(self, row: int) -> str:
+        """Return the absolute path of a row of the index, and for a part of a file its name in there."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in self._made_again}
+
+
+class EncodedImages(Indexed[Sample, Batches]):
+    """Base class of datasets of encoded images with an index."""
+
+    kind = "files"
+    _index: Index
+    _made_again = frozenset({"samples", "targets"})
 
     def __init__(
         self,
@@ -62,21 +101,7 @@ class EncodedImages(Dataset[Sample, Batches]):
     def _open(self, *, rebuild: bool) -> None:
         self._index = open_index(self._source, self.limits, rebuild=rebuild)
         self._source.storage.expect(int(self._index.container_size.read().sum()))
-        self.classes = list(self._index.classes)
-        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
-
-    def reindex(self) -> None:
-        """Check every file again, regardless of the index.
-
-        Use this after overwriting files in place in a tree that is too large for opening to check all files.
-        """
-        for name in ("samples", "targets"):
-            self.__dict__.pop(name, None)
-        self._open(rebuild=True)
-
-    def index_summary(self) -> Summary:
-        """Return counts, formats, sizes and bad files. Reads all rows of the index."""
-        return summarize(self._index, self._named(self._index.all_bad()))
+        super()._open(rebuild=rebuild)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -146,8 +171,10 @@ class EncodedImages(Dataset[Sample, Batches]):
 
     def describe(self, index: int) -> str:
         """Return the absolute path, and for a part of a file its name in there."""
-        i = self.checked_index(index)
-        path, name = os.path.join(self._prefix, self._index.path(i)), self._index.name(i)
+        return self._named(self.checked_index(index))
+
+    def _named(self, row: int) -> str:
+        path, name = os.path.join(self._prefix, self._index.path(row)), self._index.name(row)
         return os.fsdecode(path + b":" + name if name else path)
 
     def sample_name(self, index: int) -> str:
@@ -159,16 +186,13 @@ class EncodedImages(Dataset[Sample, Batches]):
         return os.fsdecode(self._index.path(i) if alone else name)
 
     def bad(self, indices: npt.NDArray[np.int64]) -> list[BadSample]:
-        return self._named(self._index.bad(indices))
+        return [BadSample(i, self._named(i), kind, reason) for i, kind, reason in self._index.bad(indices)]
 
     def encoded_paths(self, indices: npt.NDArray[np.int64]) -> list[npt.NDArray[np.uint8]]:
         return self._index.encoded(indices, self._prefix)
 
     def encoded_sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._index.sample_size.rows(indices)
-
-    def _named(self, rows: list[tuple[int, str, str]]) -> list[BadSample]:
-        return [BadSample(i, self.describe(i), kind, reason) for i, kind, reason in rows]
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:
@@ -192,6 +216,3 @@ class EncodedImages(Dataset[Sample, Batches]):
 
     def _shown_prefix(self) -> str:
         return os.fsdecode(self._prefix)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("samples", "targets")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 
@@ -35,27 +36,18 @@ class SampleForm:
 
     def batch(self, images: Any, target: Any) -> Any:
         """Build a batch of images and the collated rest."""
-        made = self._filled(images, target)
-        return list(made) if isinstance(made, tuple) and isinstance(self.tree, tuple) else made
+        made = self.sample(images, target)
+        return list(made) if isinstance(self.tree, tuple) else made
 
     def sample(self, image: Any, target: Any) -> Any:
         """Build one sample of its image, or a tuple of views, and the rest."""
-        return self._filled(image, target)
 
-    def _filled(self, images: Any, target: Any) -> Any:
         def value(leaf: View | Rest) -> Any:
-            if isinstance(leaf, View):
-                return images
-            found = target
-            for key in leaf.path:
-                found = found[key]
-            return found
+            return image if isinstance(leaf, View) else reduce(lambda found, key: found[key], leaf.path, target)
 
-        if isinstance(self.tree, View):
-            return images
         if isinstance(self.tree, dict):
             return {name: value(leaf) for name, leaf in self.tree.items()}
-        return tuple(map(value, self.tree))
+        return tuple(map(value, self.tree)) if isinstance(self.tree, tuple) else image
 
 
 def form_of(columns: Sequence[str], *, labeled: bool, return_dict: bool) -> SampleForm:

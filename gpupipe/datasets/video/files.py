@@ -18,34 +18,26 @@ from ...media import Clip
 from ...rng import uniforms
 from ...sources.base import Source
 from ...transforms.compose import as_compose
-from ..dataset import Batches, Dataset, Sample
+from ..dataset import Batches, Sample
+from ..images import Indexed
 from ..index.open_index import open_kind
-from ..index.summary import Summary, summarize
 from ..index.video import VIDEOS, VideoIndex
-from ..options import ClipOptions, with_options
+from ..options import ClipOptions
 from .sampling import Clips, choose, fits
 
 I64 = npt.NDArray[np.int64]
 
 
-class VideoFiles(Dataset[Sample, Batches]):
+class VideoFiles(Indexed[Sample, Batches]):
     """Base class of datasets of clips of video files, with an index.
 
     Sample ``i`` is clip ``i % k`` of video ``i // k``, where ``k`` is the number of clips per video. With
     ``padding="skip"``, videos that are too short are removed first. Videos that cannot be read stay, as bad samples.
-
-    The constructor builds the index, in worker processes if there are many files; they end before it returns. A dataset
-    is pickled as the path of its index.
     """
 
     kind = "clips"
-    classes: list[str]
-    """Sorted class names; empty if labels are plain numbers."""
-    class_to_idx: dict[str, int]
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        with_options(cls)
+    _index: VideoIndex
+    _made_again = frozenset({"frame_counts", "frame_rates", "variable", "clip_ids", "_all_rows", "sizes", "labels"})
 
     def __init__(self, source: Source, frames: int, options: ClipOptions):
         require_av()
@@ -65,28 +57,13 @@ class VideoFiles(Dataset[Sample, Batches]):
         self._open(rebuild=False)
 
     def _open(self, *, rebuild: bool) -> None:
-        self._index: VideoIndex = open_kind(self._source, VIDEOS, rebuild=rebuild)
-        self.classes = list(self._index.classes)
-        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        self._index = open_kind(self._source, VIDEOS, rebuild=rebuild)
+        super()._open(rebuild=rebuild)
         self._rows: I64 | None = None
         if self.clips.padding == "skip":
             every = np.arange(len(self._index))
             kept = (self._index.status.all != OK) | fits(self._index.times(every, frames=False), self.clips)
             self._rows = None if kept.all() else np.flatnonzero(kept)
-
-    def reindex(self) -> None:
-        """Check every file again, regardless of the index.
-
-        Use this after overwriting files in place in a tree that is too large for opening to check all files.
-        """
-        for name in _MADE_AGAIN:
-            self.__dict__.pop(name, None)
-        self._open(rebuild=True)
-
-    def index_summary(self) -> Summary:
-        """Return counts, codecs, sizes and bad files of all videos. Reads all rows of the index."""
-        rows = self._index.all_bad()
-        return summarize(self._index, [BadSample(i, self._path(i), kind, reason) for i, kind, reason in rows])
 
     # ---------------------------------------------------------------- videos
 
@@ -98,24 +75,26 @@ class VideoFiles(Dataset[Sample, Batches]):
     @cached_property
     def frame_counts(self) -> I64:
         """i64[V]: number of frames of each video, 0 for bad ones."""
-        return self._index.frames.all if self._rows is None else self._index.frames.all[self._rows]
+        return self._of_videos(self._index.frames.all)
 
     @cached_property
     def frame_rates(self) -> npt.NDArray[np.float64]:
         """f64[V]: average frames per second of each video, 0 for bad ones."""
-        rate = self._index.rate.all if self._rows is None else self._index.rate.all[self._rows]
+        rate = self._of_videos(self._index.rate.all)
         return np.asarray(rate[:, 0] / np.maximum(rate[:, 1], 1))
 
     @cached_property
     def variable(self) -> npt.NDArray[np.bool_]:
         """bool[V]: whether the frame rate varies, by more than the container's rounding of times."""
-        found = self._index.is_variable()
-        return found if self._rows is None else found[self._rows]
+        return self._of_videos(self._index.is_variable())
+
+    def _of_videos(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column if self._rows is None else column[self._rows]
 
     def entry(self, index: int) -> VideoEntry:
         """Return what :func:`~gpupipe.codecs.video.decode.decode_clip` needs to know about a sample's video."""
         row = int(self._row(np.array([self.checked_index(index)]))[0])
-        return self._index.entry(row, self._path(row))
+        return self._index.entry(row, self._named(row))
 
     def file(self, index: int) -> bytes:
         """Return the path of a sample's video."""
@@ -159,30 +138,28 @@ class VideoFiles(Dataset[Sample, Batches]):
             return None
         return self._row(np.arange(len(self)))
 
+    def _of_samples(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column if self._all_rows is None else column[self._all_rows]
+
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32]:
         """i32[N, 2]: height and width after decoding, upright if ``upright``; 0 and 0 for bad samples."""
-        column = (self._index.upright_sizes if self.upright else self._index.stored_sizes).all
-        return column if self._all_rows is None else column[self._all_rows]
+        return self._of_samples((self._index.upright_sizes if self.upright else self._index.stored_sizes).all)
 
     @cached_property
     def labels(self) -> I64 | None:
         labels = self._index.labels
-        if labels is None:
-            return None
-        return labels.all if self._all_rows is None else labels.all[self._all_rows]
+        return None if labels is None else self._of_samples(labels.all)
 
     @property
     def video_codings(self) -> tuple[npt.NDArray[np.uint8], list[VideoCoding]]:
         """(u8[N], codings)"""
-        codes = self._index.coding.all
-        return codes if self._all_rows is None else codes[self._all_rows], self._index.codings
+        return self._of_samples(self._index.coding.all), self._index.codings
 
     @property
     def file_sizes(self) -> I64:
         """i64[N]: bytes of the video of each clip."""
-        column = self._index.sample_size.read()
-        return column if self._all_rows is None else column[self._all_rows]
+        return self._of_samples(self._index.sample_size.read())
 
     @property
     def fingerprint(self) -> str:
@@ -193,12 +170,12 @@ class VideoFiles(Dataset[Sample, Batches]):
         """Return (absolute path of the video, label)."""
         row = int(self._row(np.array([self.checked_index(index)]))[0])
         labels = self._index.labels
-        return self._path(row), None if labels is None else int(labels.all[row])
+        return self._named(row), None if labels is None else int(labels.all[row])
 
     def describe(self, index: int) -> str:
         """Return the absolute path, and the clip number if there are several."""
         i, k = self.checked_index(index), self.clips.clips
-        path = self._path(int(self._row(np.array([i]))[0]))
+        path = self._named(int(self._row(np.array([i]))[0]))
         return path if k == 1 else f"{path} (clip {i % k + 1} of {k})"
 
     def bad(self, indices: I64) -> list[BadSample]:
@@ -217,12 +194,5 @@ class VideoFiles(Dataset[Sample, Batches]):
         frames = self.choose(0, 0, at.astype(np.uint64), at)[0]
         return decode_clip(self.entry(i), frames, upright=self.upright), self.fetch(i)[1]
 
-    def _path(self, row: int) -> str:
+    def _named(self, row: int) -> str:
         return os.fsdecode(os.path.join(self._prefix, self._index.path(row)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in _MADE_AGAIN}
-
-
-_MADE_AGAIN = frozenset({"frame_counts", "frame_rates", "variable", "clip_ids", "_all_rows", "sizes", "labels"})
-"""Attributes computed from the index on first use."""
