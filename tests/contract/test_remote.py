@@ -372,15 +372,6 @@ class TestBlocks:
         assert limit // 2 < sum(kept) <= limit
         assert (tmp_path / "blocks" / "ab" / "thesis.txt").read_text() == "not ours"
 
-    def test_half_a_block_is_not_used(self, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote) -> None:
-        dataset = WebDataset(tars(s3, images, tmp_path / "data"), remote=remote)
-        blocks = list((tmp_path / "blocks").rglob("*.block"))
-        assert blocks
-        for path in blocks:
-            os.truncate(path, path.stat().st_size // 2)
-            path.with_name(f"{path.name}.1-2.tmp").write_bytes(b"of a process that was killed")
-        assert everything(dataset) == images
-
     @pytest.mark.parametrize("engine", ENGINES)
     def test_a_bad_sample_is_read_again_past_its_copy(
         self, engine: str, s3: Store, images: list[bytes], tmp_path: Path, remote: Remote

@@ -122,9 +122,6 @@ class TestTFRecord:
         assert found.classes == ["cat", "emu"]
         assert content(found) == [(images[0], 1), (images[1], 0)]
 
-    def test_labels_below_zero(self, images: list[bytes], tmp_path: Path) -> None:
-        assert content(TFRecord(self.write(tmp_path, example({"image": images[0], "label": -1}))))[0][1] == -1
-
     def test_a_damaged_record_is_one_bad_sample(self, images: list[bytes], tmp_path: Path) -> None:
         records = [example({"image": image, "label": i}) for i, image in enumerate(images)]
         path = self.write(tmp_path, *records)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import pickle
 import subprocess
 import tarfile
 import tempfile
@@ -14,13 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from support import BATCH, SEED, TRAIN, write_photos, write_tars
 
-from gpupipe import DataLoader
 from gpupipe.codecs.files import Place, Undecodable, read_place, use_place
-from gpupipe.datasets import ImageFolder, WebDataset
+from gpupipe.datasets import WebDataset
 from gpupipe.errors import DatasetError
 from gpupipe.testing.photos import photograph
 
@@ -146,24 +142,6 @@ def test_the_first_extension_that_a_sample_has_is_its_image(tmp_path: Path) -> N
     assert names_of(WebDataset(path, image="png;jpg")) == ["1.png", "2.png"]
 
 
-def test_the_folder_belongs_to_the_name(tmp_path: Path) -> None:
-    members = [(f"{folder}/1.{end}", data) for folder, i in (("a", 1), ("b", 2))
-               for end, data in (("jpg", picture(i)), ("cls", b"%d" % i))]  # fmt: skip
-    assert WebDataset(shard(tmp_path / "a.tar", members)).targets == [1, 2]
-
-
-def test_pixels_and_order_are_those_of_the_folder(tmp_path: Path) -> None:
-    folder = write_photos(tmp_path / "photos")
-    tars = WebDataset(write_tars(folder), TRAIN)
-    for engine in ("torch", "dali"):
-        given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED}
-        with DataLoader(tars, **given) as ours, DataLoader(ImageFolder(folder, TRAIN), **given) as theirs:
-            for _ in range(2):
-                for (images, labels), (images_too, labels_too) in zip(ours, theirs, strict=True):
-                    assert torch.equal(images, images_too)
-                    assert torch.equal(labels, labels_too)
-
-
 def test_samples_without_image_or_label_are_bad_and_named(tmp_path: Path) -> None:
     path = shard(
         tmp_path / "a.tar",
@@ -224,48 +202,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         WebDataset(tmp_path / "pipe.tar")
     with pytest.raises(DatasetError, match=r"'1.jpg' occurs twice"):
         WebDataset(shard(tmp_path / "twice.tar", [("1.jpg", picture(1)), ("1.jpg", picture(1))]))
-
-
-def test_an_index_is_kept_until_a_shard_changes(tmp_path: Path) -> None:
-    paths = [shard(tmp_path / f"{k}.tar", [("1.jpg", picture(k)), ("2.jpg", picture(9))]) for k in range(3)]
-    for path in paths:
-        os.utime(path, (1_500_000_000, 1_500_000_000))
-    first = WebDataset(paths)
-    assert first._index.built
-    again = WebDataset(paths)
-    assert not again._index.built
-    assert again.fingerprint == first.fingerprint
-    shard(paths[1], [("1.jpg", picture(1)), ("2.jpg", picture(20))])
-    changed = WebDataset(paths)
-    assert changed._index.built
-    assert changed._index.reused == 4
-    assert changed.sizes.tolist()[3] == [60, 60]
-    assert changed.fingerprint != first.fingerprint
-
-
-def test_it_is_sent_to_other_processes_as_the_path_of_its_index(tmp_path: Path) -> None:
-    dataset = WebDataset([shard(tmp_path / f"{k}.tar", [("1.jpg", picture(k))]) for k in range(3)])
-    dataset.fetch(1)
-    sent = pickle.dumps(dataset)
-    assert len(sent) < 2000
-    assert pickle.loads(sent).fetch(2) == (picture(2), None)
-
-
-def test_a_shard_that_shrinks_while_it_is_read_gives_bad_samples(tmp_path: Path) -> None:
-    root = write_photos(tmp_path / "photos")
-    paths = write_tars(root)
-    dataset = WebDataset(paths, TRAIN)
-    size = paths[1].stat().st_size
-    for engine in ("torch", "dali"):
-        with paths[1].open("r+b") as file:
-            file.truncate(size // 2)
-        with DataLoader(dataset, BATCH, engine=engine, device="cpu", seed=SEED, on_error="skip") as loader:
-            labels = [int(label) for _, batch in loader for label in batch]
-            bad = loader.report().samples
-        assert labels == sorted(labels)
-        assert {b.kind for b in bad} == {"truncated"}
-        assert all(b.path.startswith(f"{paths[1]}:0000") and "should be bytes" in b.reason for b in bad)
-        assert sorted(labels + [b.index for b in bad]) == list(range(len(dataset)))
 
 
 def test_a_part_of_a_file_is_a_file() -> None:
