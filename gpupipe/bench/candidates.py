@@ -14,7 +14,7 @@ from ..errors import ConfigError, GpupipeError
 from ..loader.dataloader import DataLoader
 from ..transforms.compose import Compose
 from .limits import LIMITS, limit
-from .torchs_loader import TITLES, TORCHVISION, Work, torchs_loader
+from .torchs_loader import TITLES, TORCHVISION, torchs_loader
 
 ENGINES = ("dali", "torch", "null")
 _USUAL = (TORCHVISION, "torch")
@@ -74,7 +74,9 @@ def build(
     for name in dict.fromkeys(names):
         try:
             if name in TITLES:
-                found.start[name] = torchs_loader(Work(many, pipeline, batch_size, num_workers, device))
+                found.start[name] = torchs_loader(
+                    many, pipeline, batch_size=batch_size, num_workers=num_workers, device=device
+                )
                 continue
             made: Any
             if name in LIMITS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,30 +19,6 @@ from .measure import Batches
 
 TORCHVISION = "torchvision"
 TITLES = {TORCHVISION: "torch DataLoader + torchvision"}
-
-
-@dataclass(frozen=True)
-class Work:
-    """What all candidates do."""
-
-    samples: Subset
-    pipeline: Compose
-    batch_size: int
-    workers: int
-    device: str
-
-    def files(self) -> tuple[list[str], list[int]]:
-        """Return (paths, labels) of the samples.
-
-        Raises:
-            ConfigError: the samples are not files.
-        """
-        if not self.samples.whole_files:
-            raise ConfigError("torch's loader can be measured on files of images only")
-        indices = self.samples.indices.tolist()
-        # Files are repeated to make epochs longer; open each only once.
-        opened = {index: self.samples.dataset.fetch(index) for index in set(indices)}
-        return [str(opened[index][0]) for index in indices], [int(opened[index][1] or 0) for index in indices]
 
 
 class Files(torch.utils.data.Dataset[Any]):
@@ -79,24 +55,30 @@ def usual() -> str:
     return TORCHVISION
 
 
-def torchs_loader(work: Work) -> Batches:
+def torchs_loader(samples: Subset, pipeline: Compose, *, batch_size: int, num_workers: int, device: str) -> Batches:
     """Return a function that starts an epoch of torch's loader.
 
     Raises:
         GpupipeError: torchvision cannot be imported, or cannot do this work.
     """
     transforms = _torchvision_transforms()
-    transform = transforms.Compose([translated(t, transforms) for t in work.pipeline])
+    transform = transforms.Compose([translated(t, transforms) for t in pipeline])
+    if not samples.whole_files:
+        raise ConfigError("torch's loader can be measured on files of images only")
+    indices = samples.indices.tolist()
+    # Files are repeated to make epochs longer; open each only once.
+    opened = {index: samples.dataset.fetch(index) for index in set(indices)}
+    paths, labels = [str(opened[i][0]) for i in indices], [int(opened[i][1] or 0) for i in indices]
     loader = torch.utils.data.DataLoader(
-        Files(*work.files(), transform),
-        batch_size=work.batch_size,
+        Files(paths, labels, transform),
+        batch_size=batch_size,
         shuffle=True,
         drop_last=True,
-        num_workers=work.workers,
-        pin_memory=work.device != "cpu",
-        persistent_workers=work.workers > 0,
+        num_workers=num_workers,
+        pin_memory=device != "cpu",
+        persistent_workers=num_workers > 0,
     )
-    return OnDevice(loader, work.device).__iter__
+    return OnDevice(loader, device).__iter__
 
 
 def _torchvision_transforms() -> Any:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..codecs.files import NOT_A_FILE
 from ..codecs.probe import MISSING, UNREADABLE
-from .base import Listing, Source, Texts
+from .base import Listing, Source, TextList, Texts
 
 I64 = npt.NDArray[np.int64]
 
@@ -25,8 +25,7 @@ class FileRows:
     """Columns that grow. They are arrays of machine integers, which take less memory than a million Python objects."""
 
     def __init__(self) -> None:
-        self._blob = bytearray()
-        self._offsets = array("q", [0])
+        self._paths = TextList()
         self._size = array("q")
         self._mtime_ns = array("q")
         self._ctime_ns = array("q")
@@ -38,8 +37,7 @@ class FileRows:
 
     def add(self, path: bytes, found: os.stat_result | OSError) -> None:
         """Add a file and its ``os.stat`` result."""
-        self._blob += path
-        self._offsets.append(len(self._blob))
+        self._paths.append(path)
         self.look(found)
 
     def look(self, found: os.stat_result | OSError) -> None:
@@ -62,8 +60,7 @@ class FileRows:
     def listing(self, prefix: bytes, started_ns: int, paths: Texts | None = None, **more: Any) -> Listing:
         """Return all rows. ``paths`` are given if they were not added one by one; ``more`` is passed to
         :class:`Listing`."""
-        if paths is None:
-            paths = Texts(bytes(self._blob), np.frombuffer(self._offsets, np.int64))
+        paths = self._paths.texts() if paths is None else paths
         size, mtime_ns, ctime_ns = (np.frombuffer(x, np.int64) for x in (self._size, self._mtime_ns, self._ctime_ns))
         status = np.frombuffer(self._status, np.uint8)
         return Listing(prefix, paths, size, mtime_ns, status, self._reasons, started_ns, ctime_ns=ctime_ns, **more)

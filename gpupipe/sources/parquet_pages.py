@@ -211,11 +211,17 @@ def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.
     if width > 32:
         raise ValueError("a page has numbers of more than 32 bits")
     out = np.zeros(count, np.int64)
-    if not width:
-        return out
-    done, reader, each = 0, _Bits(data), (width + 7) // 8
-    while done < count:
-        head = reader.varint()
+    try:
+        _fill(out, ThriftReader(data), width)
+    except EOFError:
+        raise ValueError("a page ends too early") from None
+    return out
+
+
+def _fill(out: np.ndarray[Any, np.dtype[np.int64]], reader: ThriftReader, width: int) -> None:
+    done, count, each = 0, len(out), (width + 7) // 8
+    while width and done < count:
+        head = reader.varint(35)
         if head & 1:
             left = head >> 1  # groups of eight numbers
             while left and done < count:
@@ -233,26 +239,3 @@ def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.
         # It would make no progress, and the loop would not end.
         if not head >> 1:
             raise ValueError("a page has an empty run")
-    return out
-
-
-class _Bits:
-    def __init__(self, data: bytes):
-        self._data, self._at = data, 0
-
-    def take(self, count: int) -> bytes:
-        self._at += count
-        if self._at > len(self._data):
-            raise ValueError("a page ends too early")
-        return self._data[self._at - count : self._at]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 35:
-                raise ValueError("a number does not end")

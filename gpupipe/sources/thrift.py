@@ -37,7 +37,8 @@ class ThriftReader:
         self.at += 1
         return self._data[self.at - 1]
 
-    def _varint(self) -> int:
+    def varint(self, longest: int = 63) -> int:
+        """Read a number of up to ``longest`` bits."""
         value = shift = 0
         while True:
             byte = self._byte()
@@ -45,11 +46,11 @@ class ThriftReader:
             if byte < 0x80:
                 return value
             shift += 7
-            if shift > 63:
+            if shift > longest:
                 raise ValueError("a number does not end")
 
     def _zigzag(self) -> int:
-        value = self._varint()
+        value = self.varint()
         return value >> 1 ^ -(value & 1)
 
     def _value(self, kind: int, depth: int) -> Any:
@@ -63,9 +64,9 @@ class ThriftReader:
         if kind in (_I16, _I32, _I64):
             return self._zigzag()
         if kind == _DOUBLE:
-            return self._bytes(8)
+            return self.take(8)
         if kind == _BINARY:
-            return self._bytes(self._varint())
+            return self.take(self.varint())
         if kind == _STRUCT:
             return self.struct(depth + 1)
         if kind in (_LIST, _SET):
@@ -73,7 +74,7 @@ class ThriftReader:
             count, each = head >> 4, head & 15
             # Fifteen means that the count did not fit, and follows.
             if count == 15:
-                count = self._varint()
+                count = self.varint()
             for _ in range(count):
                 if each in (_TRUE, _FALSE):
                     self._byte()
@@ -82,7 +83,7 @@ class ThriftReader:
             return None
         raise ValueError(f"there is no type {kind}")
 
-    def _bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         if self.at + count > len(self._data):
             raise EOFError
         self.at += count
