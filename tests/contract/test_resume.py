@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import BATCH, SEED, Case, N, all_seen, identical, images_of, plans_of, seen
+from support import SEED, Case, N, all_seen, identical, images_of, plans_of, seen
 from torch import Tensor
 
 from gpupipe import Shard
@@ -40,15 +40,6 @@ def test_resume_at_every_step_gives_the_same_rest(case: Case) -> None:
         # What follows is the next epoch, whole.
         assert other.state_dict() == {**state, "epoch": 2, "delivered": 0}
         assert seen(next(iter(other))) == plans_of(case.dataset(), epoch=2)[0].indices.tolist()
-
-
-def test_state_counts_what_was_delivered_and_not_what_was_read_ahead(case: Case) -> None:
-    loader = case.loader(prefetch_factor=4 if case.workers else None)
-    iterator = iter(loader)
-    assert loader.state_dict()["delivered"] == 0
-    next(iterator)
-    assert loader.state_dict()["delivered"] == BATCH
-    assert loader.state_dict()["epoch"] == 0
 
 
 @pytest.mark.slow
@@ -95,18 +86,6 @@ def test_state_survives_json_and_pickle_and_is_small(case: Case) -> None:
         assert seen(next(iter(other))) == plans_of(case.dataset())[1].indices.tolist()
 
 
-def test_drop_last_resumes_with_the_same_batches(case: Case) -> None:
-    loader = case.loader(drop_last=True)
-    iterator = iter(loader)
-    next(iterator)
-    state = loader.state_dict()
-    rest = list(iterator)
-    other = case.loader(drop_last=True)
-    other.load_state_dict(state)
-    assert [seen(b) for b in other] == [seen(b) for b in rest]
-    assert len(rest) == 3
-
-
 def run_ranks(case: Case, world: int, batch: int, steps: int, state: Any = None) -> tuple[list[Any], list[Any]]:
     """(batches in global order, states of the ranks) of ``steps`` global steps; -1: all."""
     loaders = [case.loader(batch_size=batch, shard=Shard(rank, world)) for rank in range(world)]
@@ -151,28 +130,6 @@ def test_resume_on_other_ranks_with_the_same_global_batch(
             return torch.cat([images_of(part)[:valid] for parts in steps for part, valid in parts])
 
         assert torch.equal(joined(rest), joined(uninterrupted[2:]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [((2, 4), (1, 4)), ((1, 4), (2, 4))])
-def test_resume_on_other_ranks_with_the_same_batch_on_each(
-    case: Case, before: tuple[int, int], after: tuple[int, int]
-) -> None:
-    done, states = run_ranks(case, *before, steps=2)
-    rest, _ = run_ranks(case, *after, steps=-1, state=states[-1])
-    delivered = [i for step in real(done) + real(rest) for i in step]
-    assert delivered == [i for p in plans_of(case.dataset()) for i in p.indices.tolist()]
-
-
-def test_resumed_loader_can_be_saved_again_at_once(case: Case) -> None:
-    loader = case.loader()
-    next(iter(loader))
-    state = loader.state_dict()
-    other = case.loader()
-    other.load_state_dict(state)
-    assert other.state_dict() == state
-    iter(other)
-    assert other.state_dict() == state
 
 
 def test_an_iterator_that_was_made_before_its_state_was_loaded_begins_there(case: Case) -> None:

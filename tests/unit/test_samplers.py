@@ -187,16 +187,3 @@ def test_bad_arguments() -> None:
     for make, text in cases:
         with pytest.raises(ConfigError, match=text):
             make()
-
-
-def test_another_number_of_ranks_continues_a_schedule() -> None:
-    one = loader(samplers.ClassBalanced(num_samples=64))
-    it = iter(one)
-    next(it)
-    rest = [plan.indices.tolist() for plan, _ in it]
-    state = {**one.state_dict(), "epoch": 0, "delivered": 8}
-    ranks = [loader(samplers.ClassBalanced(num_samples=64), batch_size=4, shard=Shard(r, 2)) for r in range(2)]
-    for each in ranks:
-        each.load_state_dict(state)
-    parts = [[plan.indices.tolist() for plan, _ in each] for each in ranks]
-    assert [a + b for a, b in zip(*parts, strict=True)] == rest
