@@ -42,7 +42,7 @@ class Batches(Protocol):
 
     def shape(self, step: int) -> tuple[int, int] | None:
         """Return the (height, width) that the images of batch ``step`` shall have, if its order decides that."""
-        ...
+        return None
 
     def tail(self, step: int) -> int | None:
         """Return ``None`` unless batch ``step`` is known to be the last one.
@@ -50,7 +50,7 @@ class Batches(Protocol):
         Otherwise return the number of samples that all ranks together have in it, in rank order: 0 if it is as large
         as the batches before it, -1 if these samples are not contiguous.
         """
-        ...
+        return None
 
 
 class Countable(Batches, Protocol):
@@ -95,7 +95,7 @@ def part_of(count: int, shard: Shard, *, whole: bool, strided: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class Slices:
+class Slices(Countable):
     """Division of an order of known length into batches and ranks.
 
     Global batch ``s`` is ``order[s*G : (s+1)*G]`` with ``G = global_batch``, and rank ``r`` takes its ``r``-th part, so
@@ -160,9 +160,6 @@ class Slices:
     def delivered(self, step: int) -> int:
         return self.start + step * self.global_batch
 
-    def shape(self, step: int) -> None:
-        return None
-
     def tail(self, step: int) -> int | None:
         if self.has(step + 1):
             return None
@@ -170,7 +167,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class StreamedSlices:
+class StreamedSlices(Batches):
     """:class:`Slices` of an order whose length is unknown until it ends."""
 
     order: Streamed
@@ -203,16 +200,13 @@ class StreamedSlices:
             )
         return replace(self, slices=self.slices.rest(start))
 
-    def shape(self, step: int) -> None:
-        return None
-
     def tail(self, step: int) -> int | None:
         # Whether this batch is the last is known once the order was read up to the end of the next.
         return self._known(step + 1).tail(step)
 
 
 @dataclass(frozen=True)
-class GivenBatches:
+class GivenBatches(Batches):
     """Batches as given by a batch sampler, on this rank only."""
 
     order: Streamed
@@ -246,9 +240,3 @@ class GivenBatches:
                 "batch sampler, or start a new epoch with set_epoch()"
             )
         return replace(self, first=number)
-
-    def shape(self, step: int) -> None:
-        return None
-
-    def tail(self, step: int) -> None:
-        return None
