@@ -1,6 +1,6 @@
 """What ``interrupts.py`` interrupts: epochs without an end, as a script or as a notebook that goes on afterwards.
 
-    python _interrupted.py FOLDER ENGINE KIND USE
+    python _interrupted.py FOLDER ENGINE USE
 
 Prints a line when it begins. A notebook prints what it found after the interrupt, as JSON.
 """
@@ -19,28 +19,15 @@ from typing import Any
 import torch
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.datasets import ImageFolder, from_torch
+from gpupipe.datasets import ImageFolder
 from gpupipe.system import children
 
 PATIENCE = 10.0
 PIPELINE = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
 
 
-class Encoded:
-    """A torch dataset: ``[i]`` is (bytes, i)."""
-
-    def __init__(self, folder: Path):
-        self.files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        return self.files[i], i
-
-
-def make_loader(folder: Path, engine: Any, kind: str) -> DataLoader:
-    dataset: Any = ImageFolder(folder, PIPELINE) if kind == "files" else from_torch(Encoded(folder), "bytes", PIPELINE)
+def make_loader(folder: Path, engine: Any) -> DataLoader:
+    dataset = ImageFolder(folder, PIPELINE)
     return DataLoader(dataset, 8, shuffle=True, num_workers=2, engine=engine, device="cpu", seed=3)
 
 
@@ -58,15 +45,15 @@ def in_next(error: BaseException) -> bool:
     return any(frame.name == "_next_of" for frame in traceback.extract_tb(error.__traceback__)[:-1])
 
 
-def main(folder: str, engine: str, kind: str, use: str) -> None:
+def main(folder: str, engine: str, use: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     wanted = []
     if use == "notebook":
-        with make_loader(Path(folder), "torch", kind) as calm:
+        with make_loader(Path(folder), "torch") as calm:
             wanted = labels_of(calm)
     before = started()
-    loader = make_loader(Path(folder), engine, kind)
+    loader = make_loader(Path(folder), engine)
     if use == "script":
         print("begins", flush=True)
         while True:

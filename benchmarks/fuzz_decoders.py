@@ -48,10 +48,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.decode import decode
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.pillow import quiet
+from gpupipe.codecs.probe import KINDS, probe_bytes
 from gpupipe.datasets.index.progress import Progress
 from gpupipe.engines.dali.codings import is_safe
 from gpupipe.testing.photos import photograph
@@ -186,10 +187,9 @@ class Judge:
 
 def _given(content: bytes) -> tuple[str, str, tuple[int, int]]:
     """(given, kept or refused; coding or reason; height and width)"""
-    try:
-        seen = peek(content, Limits(max_pixels=MAX_PIXELS))
-    except Undecodable as e:
-        return "refused", e.kind, (0, 0)
+    seen = probe_bytes(content, Limits(max_pixels=MAX_PIXELS))
+    if seen.status:
+        return "refused", KINDS[seen.status], (0, 0)
     return ("given" if is_safe(seen.coding) else "kept"), str(seen.coding), (seen.height, seen.width)
 
 

@@ -58,7 +58,7 @@ def _frames_around(error: BaseException) -> set[FrameType]:
 
 
 @contextmanager
-def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> Iterator[None]:
+def deferred(*, by: Literal["end", "later"] = "end") -> Iterator[None]:
     """Run Python's signal handlers at the end of a block that must not be interrupted.
 
     A thread's signal mask cannot do that: the kernel delivers a signal to any thread that does not block it, and Python
@@ -70,12 +70,11 @@ def deferred(*, by: Literal["end", "later"] = "end", forking: bool = False) -> I
     Args:
         by: ``"later"`` sends the signals again after 50 ms. Finalizers need this, because Python swallows exceptions
             there too.
-        forking: whether the children are workers, which must ignore Ctrl-C from the start.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    part = _Part(forking)
+    part = _Part()
     try:
         part.begin()
         yield
@@ -99,11 +98,10 @@ _LATER = 0.05
 class _Part:
     """One block whose signals are deferred."""
 
-    def __init__(self, forking: bool = False):
+    def __init__(self) -> None:
         self.theirs: dict[int, Any] = {}
         """Handlers of the script."""
         self.came: list[int] = []
-        self._forking = forking
 
     def begin(self) -> None:
         for number in _NUMBERS:
@@ -119,7 +117,7 @@ class _Part:
 
     def end_in_child(self) -> None:
         _PARTS.remove(self)
-        _restore({number: it for number, it in self.theirs.items() if not (self._forking and number == signal.SIGINT)})
+        _restore(self.theirs)
 
     def send(self) -> None:
         if self.came:

@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from gpupipe import DataLoader, GpupipeWarning, system, transforms as T
-from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset, from_torch
+from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
 from gpupipe.loader.planned import PlannedSession
@@ -53,9 +53,8 @@ TRAIN = T.Compose(
 EVAL = T.Compose([T.Resize(40), T.CenterCrop(32), T.PILToTensor()])
 
 ENGINES = ("null", "torch", "dali")
-KINDS = ("folder", "tar", "bytes-0", "bytes-2", "arrays")
-"""A folder with an index; its files in three tar files; a torch dataset of encoded bytes, run in this process and in
-two workers; pixels."""
+KINDS = ("folder", "tar", "arrays")
+"""A folder with an index; its files in three tar files, which the torch engine reads in two workers; pixels."""
 
 
 def spoil_second_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +112,6 @@ def make_dataset(kind: str, root: Path, transform: T.Compose) -> Dataset:
         return ImageFolder(root, transform)
     if kind == "tar":
         return WebDataset(write_tars(root), transform)
-    if kind.startswith("bytes"):
-        files = [p.read_bytes() for p in sorted(root.rglob("*.jpg"))]
-        return from_torch(Encoded(files), media="bytes", transform=transform)
     assert kind == "arrays"
     return Arrays(pictures(), np.arange(N), transform=transform)
 
@@ -156,9 +152,7 @@ class Case:
 
     @property
     def workers(self) -> int:
-        if self.kind == "bytes-2":
-            return 2
-        return 2 if self.engine.startswith("dali") and self.kind != "bytes-0" else 0
+        return 2 if self.engine.startswith("dali") or self.kind == "tar" else 0
 
     def dataset(self, pipeline: T.Compose = TRAIN) -> Dataset:
         key = (self.kind, str(self.root), repr(pipeline))

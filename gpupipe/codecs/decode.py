@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .coding import Coding
-from .files import Place, ReadAt, Undecodable, read_place, refuse_large, use_place
+from .files import Place, Undecodable, read_place, refuse_large
 from .limits import Limits
 from .pillow import guarded, header, open_image, orientation_of, quiet, upright
 
@@ -123,45 +122,6 @@ def _opened(media: str | bytes, decode: Callable[[Image.Image], T], limits: Limi
 
     with quiet():
         return guarded(opened)
-
-
-class Peeked(NamedTuple):
-    """Properties of an image that are known without decoding it."""
-
-    height: int
-    """Height in pixels, as returned by :func:`decode`."""
-    width: int
-    coding: Coding = Coding()
-    """Coding of the file; ``Coding()`` for arrays."""
-    orientation: int = 1
-    """EXIF orientation, 1 to 8, that must still be applied to the pixels of a decoder that does not turn images."""
-
-
-def peek(media: Media, limits: Limits = Limits()) -> Peeked:
-    """Read the size and the coding of one image from its header and the end of the file.
-
-    Raises :class:`Undecodable` as :func:`decode` does; damage inside the file remains undetected.
-    """
-    if isinstance(media, np.ndarray):
-        height, width = as_rgb(media).shape[:2]
-        return Peeked(height, width)
-
-    def look(source: IO[bytes], read: ReadAt, size: int) -> Peeked:
-        if not size:
-            raise Undecodable("empty", "0 bytes")
-        refuse_large(size, limits.max_bytes)
-        with open_image(source, limits.max_pixels) as image:
-            height, width, orientation, coding = header(image, read, size)
-        if limits.exif and orientation >= 5:
-            height, width = width, height
-        return Peeked(height, width, coding, orientation if limits.exif else 1)
-
-    with quiet():
-        if isinstance(media, bytes):
-            return guarded(lambda: look(io.BytesIO(media), lambda n, at: media[at : at + n], len(media)))
-        place = Place(os.fsencode(media), max_bytes=limits.max_bytes)
-        # Errors of the system pass guarded(), so that use_place() sees them and reads again.
-        return use_place(place, lambda *it: guarded(lambda: look(*it), reading=True))
 
 
 def as_rgb(pixels: npt.NDArray[Any]) -> Pixels:

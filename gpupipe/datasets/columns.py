@@ -32,8 +32,8 @@ class Columns(Subset):
             columns by name instead of tuples.
 
     Raises:
-        DatasetError: ``dataset`` is not a gpupipe dataset, or runs user code, whose samples can hold anything
-            themselves; or a column has the wrong length, unsupported values or an existing name.
+        DatasetError: ``dataset`` is not a gpupipe dataset, or a column has the wrong length, unsupported values or an
+            existing name.
 
     >>> from gpupipe import DataLoader, datasets
     >>> photos = datasets.Arrays(np.zeros((3, 8, 8, 3), np.uint8), [3, 1, 4])
@@ -44,10 +44,10 @@ class Columns(Subset):
     """
 
     def __init__(self, dataset: Dataset, columns: Mapping[str, Any], *, return_dict: bool = False):
-        if not isinstance(dataset, Dataset) or dataset.runs_user_code:
+        if not isinstance(dataset, Dataset):
             raise DatasetError(
-                f"Columns: {dataset!r} is not a gpupipe dataset with known samples; let user code return further "
-                "values with its samples, in a tuple or a dictionary"
+                f"Columns: {dataset!r} is not a gpupipe dataset; let your own Dataset return further values with its "
+                "samples, in a tuple or a dictionary"
             )
         if not isinstance(columns, Mapping):
             raise DatasetError(f"Columns: columns must be a dictionary, not {type(columns).__name__}")

@@ -45,14 +45,13 @@ class Dataset(ABC, Generic[Sample, Batches]):
     Type checkers know ``dataset[i]`` as ``Sample``, and the batches of a loader as ``Batches``.
     """
 
-    kind: Literal["files", "pixels", "clips", "user code", "mixture"]
-    """Source of the samples: encoded images in files, pixels in memory, clips of videos, user code, which must run
-    in worker processes, or other datasets, see :attr:`parts`. Only :mod:`gpupipe.reading` uses this."""
+    kind: Literal["files", "pixels", "clips", "mixture"]
+    """Source of the samples: encoded images in files, pixels in memory, clips of videos, or other datasets, see
+    :attr:`parts`. Only :mod:`gpupipe.reading` uses this."""
     whole_files: bool = False
     """Whether every sample is a whole local file, which an engine may open itself."""
     limits: Limits = Limits()
-    """Orientation and limits of encoded images. Violations are found by the index, or without one when a sample is
-    read."""
+    """Orientation and limits of encoded images. The index finds violations."""
     medium: Medium = IMAGE
     """Content of a sample, and memory layout of a batch of it."""
     upright: bool = False
@@ -60,8 +59,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
     transform: Compose
     form: SampleForm | None = None
     """Structure of a batch, if it is not ``[images, target]``."""
-    keeps_targets: bool = False
-    """For user code: whether the targets of a batch stay a list, for a collate function."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -93,11 +90,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
         """Whether samples lie in files, so that they change only if the files do."""
         return self.kind in ("files", "clips")
 
-    @property
-    def runs_user_code(self) -> bool:
-        """Whether :meth:`fetch` runs user code."""
-        return self.kind == "user code"
-
     def check_transform(self) -> None:
         """Raise :class:`PipelineError` if the transform is for samples of another kind."""
         if self.transform.temporal and not self.medium.moves:
@@ -113,7 +105,7 @@ class Dataset(ABC, Generic[Sample, Batches]):
     @property
     @abstractmethod
     def labels(self) -> npt.NDArray[np.int64] | None:
-        """i64[N], or ``None`` if there are no labels or only :meth:`fetch` knows them (``runs_user_code``)."""
+        """i64[N], or ``None`` if there are no labels."""
 
     @property
     def target_columns(self) -> Mapping[str, Target]:

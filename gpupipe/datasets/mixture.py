@@ -42,7 +42,7 @@ class Mixture(Dataset[Sample, Batches]):
 
     Raises:
         ConfigError: there is no dataset, or a weight is not positive, or ``stop`` is none of the above.
-        DatasetError: an item is not a dataset of gpupipe, runs user code, or does not fit the others.
+        DatasetError: an item is not a dataset of gpupipe, or does not fit the others.
 
     >>> from gpupipe import DataLoader
     >>> from gpupipe.datasets import Arrays
@@ -60,7 +60,7 @@ class Mixture(Dataset[Sample, Batches]):
         if not isinstance(datasets, Mapping) or not datasets:
             raise ConfigError(f"Mixture: give the weight of each dataset, such as {{a: 0.7, b: 0.3}}, not {datasets!r}")
         for dataset in datasets:
-            if not isinstance(dataset, Dataset) or isinstance(dataset, Mixture) or dataset.runs_user_code:
+            if not isinstance(dataset, Dataset) or isinstance(dataset, Mixture):
                 raise DatasetError(
                     f"Mixture: {dataset!r} cannot be a part of a mixture, which takes gpupipe's datasets of files, "
                     "clips and arrays"

@@ -44,7 +44,7 @@ class Subset(Dataset[Sample, Batches]):
     def __init__(self, dataset: Dataset[Sample, Batches], indices: Any, *, transform: Transforms = None):
         if not isinstance(dataset, Dataset):
             raise DatasetError(
-                f"Subset: {type(dataset).__name__} is not a gpupipe dataset; wrap it with gpupipe.datasets.from_torch()"
+                f"Subset: {type(dataset).__name__} is not a gpupipe dataset; use torch.utils.data.Subset for it"
             )
         values = np.asarray(indices)
         if values.size == 0:

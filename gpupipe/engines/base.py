@@ -59,9 +59,6 @@ class Engine(ABC):
     def close(self) -> None:
         """Stop every thread and process and free all memory. Closing twice is allowed."""
 
-    def renew(self) -> None:  # noqa: B027, most engines have nothing to do
-        """End worker processes that run user code, so that the next epoch uses its current state."""
-
     def rest(self) -> None:  # noqa: B027, most engines have nothing to do
         """Do work of a few milliseconds at the end of an epoch. A run may already work for the next epoch."""
 

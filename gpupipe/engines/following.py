@@ -22,7 +22,7 @@ from .delivery import target_to_device
 
 def with_targets(engine: Engine, setup: Setup) -> Engine:
     """Return an engine whose batches have the targets that move with images; the same engine if there are none."""
-    columns = {} if setup.dataset.runs_user_code else following(setup.dataset)
+    columns = following(setup.dataset)
     return _Following(engine, setup, columns) if columns else engine
 
 
@@ -48,9 +48,6 @@ class _Following(Engine):
         finally:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
-
-    def renew(self) -> None:
-        self._engine.renew()
 
     def rest(self) -> None:
         self._engine.rest()

@@ -58,7 +58,7 @@ class _NullRun(Run):
         bad = dataset.bad(plan.indices)
         if bad:
             raise SampleError(bad)
-        target = None if dataset.runs_user_code else targets_of(dataset, plan)
+        target = targets_of(dataset, plan)
         return Batch(plan, map_tensors(lambda t: t.to(self._setup.device), target), plan)
 
     def close(self) -> None:

@@ -79,9 +79,6 @@ class _PartEngines(Engine):
     def close(self) -> None:
         _each(Engine.close, self._engines)
 
-    def renew(self) -> None:
-        _each(Engine.renew, self._engines)
-
     def rest(self) -> None:
         _each(Engine.rest, self._engines)
 

@@ -11,7 +11,7 @@ class PillowSpeed:
 
     >>> speed = PillowSpeed()
     >>> speed.add(100, 0.5)
-    >>> speed.remarks("thread", 4)
+    >>> speed.remarks(4)
     ['Pillow decoded 100 images, 200 a second in each of 4 threads']
     """
 
@@ -23,11 +23,9 @@ class PillowSpeed:
         self.images += images
         self.seconds += seconds
 
-    def remarks(self, what: str, workers: int) -> list[str]:
-        """Return sentences for :meth:`gpupipe.engines.base.Engine.remarks`. ``what`` names the kind of the
-        ``workers``."""
+    def remarks(self, threads: int) -> list[str]:
+        """Return sentences for :meth:`gpupipe.engines.base.Engine.remarks`."""
         if not self.images or not self.seconds:
             return []
-        plural = f"{what}es" if what.endswith("s") else f"{what}s"
-        where = f"each of {workers} {plural}" if workers > 1 else f"one {what}"
+        where = f"each of {threads} threads" if threads > 1 else "one thread"
         return [f"Pillow decoded {self.images:,} images, {self.images / self.seconds:,.0f} a second in {where}"]

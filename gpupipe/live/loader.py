@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIt
 from torch.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 
 from ..planning.bad_samples import OnError
-from ..reading.torch_worker_processes import OwnIterator
+from ..reading.torch_worker_processes import WorkerIterator
 from . import functions
 from .asked import Asked
 from .fetching import Asking, Collate, InWorker, Samples
@@ -107,7 +107,7 @@ class _Here(_SingleProcessDataLoaderIter):
         return made
 
 
-class _InWorkers(OwnIterator):
+class _InWorkers(WorkerIterator):
     """Iterator whose samples are made in worker processes.
 
     It reads its sampler exactly as far ahead as torch's does, also if batches are taken from workers before they are

@@ -36,8 +36,7 @@ class Collate:
 
         Args:
             images: [B, ...], a list of B tensors of different sizes, or a tuple of these for several views.
-            target: i64[B] labels, a dictionary of labels and further columns, or a list of B targets of user code;
-                ``None`` if there are none.
+            target: i64[B] labels, or a dictionary of labels and further columns; ``None`` if there are none.
         """
         views: Sequence[Tensor | list[Tensor]] = images if isinstance(images, tuple) else (images,)
         device, count = views[0][0].device, len(plan)

@@ -56,9 +56,8 @@ class DataLoader(TorchLoader[Batches]):
         sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
         batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is split into sampler, batch_size
             and drop_last; the batches of any other are used as they are. With ``num_workers=0`` and no
-            ``prefetch_factor``, each batch of these or of a dataset of user code is read when it is requested, as in
-            torch; otherwise a few are read ahead. A resumed epoch skips the batches that were delivered, so the batch
-            sampler must yield them again.
+            ``prefetch_factor``, each of them is read when it is requested, as in torch; otherwise a few are read ahead.
+            A resumed epoch skips the batches that were delivered, so the batch sampler must yield them again.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and of live loaders.
         collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
             and returns a batch, whose tensors are moved to the device. With a gpupipe dataset it runs in this process,
@@ -67,17 +66,17 @@ class DataLoader(TorchLoader[Batches]):
         drop_last: drop the last batch if it is short.
         timeout: seconds to wait for a batch of worker processes. Then an error shows where in its code the worker is.
             0 waits for ever, as is torch's default.
-        worker_init_fn, multiprocessing_context: options of worker processes, which only live loaders and
-            ``datasets.from_torch`` have.
+        worker_init_fn, multiprocessing_context: options of worker processes, which only live loaders and the torch
+            engine have.
         generator: the seed is drawn from it if ``seed`` is not given: at first use, and when an epoch begins after the
             script has seeded it again. A generator that was just seeded gives that seed.
         prefetch_factor: number of batches that are made ahead, per worker process if there are any; 2 by default. One
             more is read.
-        persistent_workers: ``None``: threads stay, and worker processes that run user code restart in every epoch with
-            the current code, as torch's do by default. ``True``: all stay. ``False``: none stays. While the last
-            batches of an epoch are delivered, the first ones of the next epoch are prepared, unless this is ``False``,
-            user code takes part, or images are pixels in memory. They are discarded if anything has changed when that
-            epoch begins, such as the epoch number, the transforms or a file.
+        persistent_workers: ``None``: threads stay, and worker processes that run code of the script restart in every
+            epoch with its current state, as torch's do by default. ``True``: all stay. ``False``: none stays. While the
+            last batches of an epoch are delivered, the first ones of the next epoch are prepared, unless this is
+            ``False``, code of the script takes part, or images are pixels in memory. They are discarded if anything has
+            changed when that epoch begins, such as the epoch number, the transforms or a file.
         pin_memory_device, in_order: as in torch; a gpupipe dataset takes the default values only.
         device: device of the batches: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, an index or a torch.device. By default a GPU
             if there is one.
@@ -126,7 +125,7 @@ class DataLoader(TorchLoader[Batches]):
 
     Iterating yields ``[images, target]`` as torch's DataLoader does, ``dtype[B, 3, H, W]`` and ``i64[B]`` on the
     device, or the images alone if the dataset has no labels. Further columns follow the target, or everything is in a
-    dictionary, as the dataset specifies. A dataset of user code yields what torch makes of its samples. Clips are
+    dictionary, as the dataset specifies. A live loader yields what torch makes of its samples. Clips are
     ``dtype[B, 3, T, H, W]``, or ``[B, T, 3, H, W]`` if the dataset has ``layout="TCHW"``. Every ``iter()`` is a new
     epoch, which begins with its first batch: an iterator that yields no batch does not count. Iterators of earlier
     epochs continue if they are asked for more.

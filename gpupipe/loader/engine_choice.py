@@ -28,7 +28,7 @@ def choose_engine(a: Arguments, setup: Setup) -> tuple[EngineConfig, str, list[s
         configs, why, refused = zip(*found_for, strict=True)
         return PartEngines(configs), "; ".join(dict.fromkeys(why)), [reason for each in refused for reason in each]
     found = _checked(a.engine, setup)
-    if found[0].name == "torch" or setup.dataset.runs_user_code:
+    if found[0].name == "torch":
         _check_sendable(setup)
     return found
 

@@ -100,8 +100,8 @@ class Source(Protocol):
         """Build further engines for batches of up to ``size`` samples."""
 
     @property
-    def user_code_is_sent(self) -> bool:
-        """Return whether worker processes run user code and need its current state when an epoch begins."""
+    def stops(self) -> bool:
+        """Return whether the engine ends with the epoch."""
 
 
 class EpochIterator:
@@ -228,11 +228,9 @@ class EpochIterator:
             lease = Lease()
             session.running.hand_on(self._lease, lease)
             session.ahead = Ahead(lease, self._stream)
-        self.end(stop=session.arguments.persistent_workers is False)
+        self.end(stop=session.stops)
         if engine is not None:
             engine.rest()
-            if session.user_code_is_sent:
-                engine.renew()
         missed = self._count(None, session)
         # No batch was delivered, although the epoch began with its first one.
         if missed and self._step < 0 and self._whole:

@@ -52,7 +52,6 @@ from .session import Session, count_samples
 class _Counted:
     """The number of samples of a script's dataset, for what plans their order."""
 
-    kind = "user code"
     file_sizes = labels = None
 
     def __init__(self, given: Any):

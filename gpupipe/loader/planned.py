@@ -258,13 +258,14 @@ class PlannedSession(Session):
         return self.resolved.setup.dataset.form
 
     @property
-    def user_code_is_sent(self) -> bool:
+    def stops(self) -> bool:
+        """Whether the engine ends with the epoch. Worker processes get the present state of functions among the
+        transforms only when they start."""
         setup, asked = self.resolved.setup, self.arguments.persistent_workers
-        return (
-            asked is None
-            and setup.num_workers > 0
-            and (setup.dataset.runs_user_code or any(has_calls(part.transform) for part in setup.dataset.parts))
-        )
+        if asked is not None:
+            return not asked
+        in_processes = self.resolved.config.name == "torch" and setup.num_workers > 0
+        return in_processes and any(has_calls(part.transform) for part in setup.dataset.parts)
 
     def plan_at(self, epoch: int, step: int) -> Plan:
         return plan_at(self, epoch, step)
@@ -314,17 +315,16 @@ class PlannedSession(Session):
     def work(self) -> Work:
         setup, engine = self.resolved.setup, self.resolved.config.name
         dataset, outputs = setup.dataset, setup.pipeline.outputs
-        in_processes = engine == "torch" or dataset.runs_user_code
         size = outputs[0].size if outputs else None
         # The first thousand images are enough for an average that only gives advice.
         pixels = None if dataset.sizes is None or not len(dataset) else dataset.sizes[:1000].prod(axis=1).mean()
         return Work(
-            workers=setup.num_workers if in_processes else setup.threads,
+            workers=setup.num_workers if engine == "torch" else setup.threads,
             batch_size=self.batching.batch_size or 1,
             remote=dataset.kind == "files" and dataset.source.storage.remote,
             shrink=1.0 if size is None or pixels is None else float(pixels) / (size[0] * size[1]),
             dali=engine == "dali",
-            collates=setup.collates or dataset.runs_user_code,
+            collates=setup.collates,
         )
 
     @property

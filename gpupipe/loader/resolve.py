@@ -68,7 +68,8 @@ def _resolved(a: Arguments, dataset: Dataset) -> Resolved:
             raise NotPlanned
         raise ConfigError(f"{a.dataset!r} has no samples")
     batching = batching_of(a, dataset)
-    one_at_a_time = _one_at_a_time(a, batching, dataset)
+    # As torch does without workers: a sampler of the script may watch the training.
+    one_at_a_time = batching.sampler.ahead is None and a.num_workers == 0 and a.prefetch_factor is None
     setup = Setup(
         dataset=dataset,
         pipeline=pipeline,
@@ -82,14 +83,13 @@ def _resolved(a: Arguments, dataset: Dataset) -> Resolved:
         timeout=a.timeout,
         worker_init_fn=a.worker_init_fn,
         multiprocessing_context=a.multiprocessing_context,
-        given=a.dataset if dataset.runs_user_code else None,
         cache=_cache_of(a, dataset),
         scaled=_scaled(a, dataset),
     )
     for part in dataset.parts:
         check_targets(part, part.transform)
         part.check_transform()
-    _check_targets(dataset)
+    _check_mixing(dataset)
     config, why, refused = choose_engine(a, setup)
     passed_over = tuple(Reason(text, "engine") for text in refused)
     if passed_over and not ours:
@@ -108,7 +108,7 @@ def _refuse_options(a: Arguments, dataset: Dataset) -> None:
         refused.append(f"pin_memory_device={a.pin_memory_device!r} is torch's: use device=")
     if not a.in_order:
         refused.append("batches always come in order: leave in_order=False out")
-    if not dataset.runs_user_code and a.engine_name != "torch":
+    if a.engine_name != "torch":
         for name, default in (("worker_init_fn", None), ("timeout", 0), ("multiprocessing_context", None)):
             if (value := getattr(a, name)) not in (default, TIMEOUT):
                 refused.append(
@@ -127,15 +127,7 @@ def _pipeline_for_collate(a: Arguments, dataset: Dataset) -> Compose:
     if pipeline.mixing:
         name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
         raise ConfigError(f"collate_fn={name} beside {pipeline.mixing[0]!r}: remove one of them")
-    dataset.keeps_targets = dataset.runs_user_code
     return padded(pipeline) if len(pipeline.outputs) == 1 and _may_differ_in_size(dataset) else pipeline
-
-
-def _one_at_a_time(a: Arguments, batching: Batching, dataset: Dataset) -> bool:
-    """Return whether batches must be read when they are requested, as torch does without workers, because a sampler or
-    a dataset of user code may watch the training."""
-    runs_user_code = batching.sampler.ahead is None or dataset.runs_user_code
-    return a.num_workers == 0 and a.prefetch_factor is None and runs_user_code
 
 
 def same_work(one: Resolved, two: Resolved) -> bool:
@@ -195,12 +187,9 @@ def _may_differ_in_size(dataset: Dataset) -> bool:
     return common is None or dataset.transform.draws_size(common)
 
 
-def _check_targets(dataset: Dataset) -> None:
-    """Reject MixUp and CutMix if targets cannot be mixed. Targets of a user's own dataset are checked when they
-    arrive."""
+def _check_mixing(dataset: Dataset) -> None:
+    """Reject MixUp and CutMix if targets cannot be mixed."""
     for op in dataset.transform.mixing:
-        if dataset.runs_user_code:
-            continue
         name, n, labels = type(op).__name__, op.num_classes, dataset.labels
         if labels is None:
             raise ConfigError(

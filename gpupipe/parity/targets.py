@@ -38,7 +38,7 @@ class Targets:
 
 def moved_columns(dataset: Dataset) -> list[str]:
     """Return the names of columns that move with images."""
-    return [] if dataset.runs_user_code else [name for name, target in following(dataset).items() if target.moves]
+    return [name for name, target in following(dataset).items() if target.moves]
 
 
 def targets_of(dataset: Dataset, batch: Mapping[str, Any], count: int) -> list[Targets]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..datasets.dataset import Dataset
-from ..datasets.subset import Subset
-from ..datasets.user_code import FromTorch
 from ..errors import PipelineError
 from .clips import ClipReader
 from .files import FileReader
@@ -15,9 +12,7 @@ from .pixels import PixelReader
 from .reader import Decodes, Feed, MediaForm, Reader
 from .setup import Setup
 from .smaller import Smaller
-from .user_code import UserCodeReader
 
-_RETURNS: dict[str, MediaForm] = {"path": "paths", "bytes": "encoded", "array": "pixels", "pil": "pixels"}
 _CODES = 255
 """Maximum number of codings with names; see :attr:`gpupipe.datasets.Dataset.codings`."""
 
@@ -34,10 +29,6 @@ def feed_of(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> Fe
     dataset = setup.dataset
     if dataset.kind == "files":
         feed = _of_files(setup, accepts, decodes)
-    elif dataset.kind == "user code":
-        form = _RETURNS[_whole(dataset, FromTorch).returns]
-        # Codings are unknown until the images arrive.
-        feed = Feed(form) if form == "pixels" else Feed(form, handed=True, turned=dataset.limits.exif)
     else:
         feed = Feed("pixels" if dataset.kind == "pixels" else "frames")
     if feed.form not in accepts:
@@ -64,16 +55,7 @@ def _of_files(setup: Setup, accepts: frozenset[MediaForm], decodes: Decodes) -> 
 def reader_for(setup: Setup, accepts: frozenset[MediaForm], *, decodes: Decodes) -> Reader:
     """Return the reader of a setup for an engine; see :func:`feed_of`."""
     dataset, feed = setup.dataset, feed_of(setup, accepts, decodes)
-    if dataset.kind == "user code":
-        return UserCodeReader(setup, feed, decodes)
     if dataset.kind == "files":
         only_paths = feed.form == "paths" and not feed.handed
         return PathReader(dataset, turned=feed.turned) if only_paths else FileReader(setup, feed, decodes)
     return ClipReader(setup) if feed.form == "frames" else PixelReader(setup)
-
-
-def _whole(dataset: Dataset, kind: type[FromTorch]) -> FromTorch:
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    assert isinstance(dataset, kind)
-    return dataset

@@ -34,8 +34,6 @@ class Setup:
     cache: DecodedCache | None = None
     scaled: bool = False
     """Whether images may be decoded smaller, see :mod:`gpupipe.reading.smaller`."""
-    given: Any = field(default=None, compare=False)
-    """The script's dataset, if worker processes run its code."""
     load_truncated: bool = field(default_factory=lambda: bool(ImageFile.LOAD_TRUNCATED_IMAGES))
     """Whether Pillow reads truncated files. Worker processes started earlier do not know."""
     collates: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,6 @@ class Taken(NamedTuple):
     """Its image, or the frames of a clip, each u8[H, W, 3] or a PIL image in RGB."""
     done: int = 0
     """Number of the plan's ops, from the first, that are already applied to every picture."""
-    target: Any = None
-    """Values that user code returned besides the images."""
     decoded: bool = True
     """``False`` if the pixels came from a cache."""
 
@@ -138,17 +136,6 @@ class TakeBatch:
 
     def __call__(self, row: int) -> Taken:
         """Return the sample of a row.
-
-        Raises :class:`~gpupipe.codecs.files.Undecodable`, and any error of user code.
-        """
-        dataset, index = self._take.dataset, int(self._plan.indices[row])
-        if dataset.runs_user_code:
-            media, target = dataset.fetch(index)
-            return Taken(self.image(row, media).pictures, target=target)
-        return self.known(row)
-
-    def known(self, row: int) -> Taken:
-        """Return the sample of a row without running user code.
 
         Raises :class:`~gpupipe.codecs.files.Undecodable`.
         """

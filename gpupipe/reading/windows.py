@@ -46,14 +46,6 @@ def stored_windows(window: Crop, sizes: I32, turns: U8) -> Crop:
     )
 
 
-def cut(image: U8, window: Crop | None, row: int) -> U8:
-    """Return u8[h, w, 3], the window of a row in an image u8[H, W, 3]; the whole image if there is no window."""
-    if window is None:
-        return image
-    top, left, height, width = (int(a[row]) for a in (window.top, window.left, window.height, window.width))
-    return np.ascontiguousarray(image[top : top + height, left : left + width])
-
-
 def turns_of(dataset: Dataset, plan: Plan, rows: Mask | None = None) -> U8:
     """Return u8[B], the EXIF orientation of a plan's samples, 1 to 8; 1 for all outside ``rows`` bool[B]."""
     assert dataset.orientations is not None

@@ -73,7 +73,7 @@ def _of(found: FoundStep, row: int) -> _Shown:
 
 
 def _before(dataset: Dataset, index: int) -> Image.Image | None:
-    if dataset.runs_user_code or dataset.medium.moves:
+    if dataset.medium.moves:
         return None
     try:
         image: Image.Image = dataset.raw(index)[0].convert("RGB")

@@ -14,7 +14,7 @@ from support import BATCH, EVAL, KINDS, TRAIN, N, make_dataset
 from torch.utils.data import RandomSampler
 
 from gpupipe import DataLoader, SampleError, Shard, transforms as T
-from gpupipe.datasets import Arrays, from_torch
+from gpupipe.datasets import Arrays
 from gpupipe.errors import ConfigError
 
 OPTIONS: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "seed": 5, "device": "cpu"}
@@ -76,12 +76,12 @@ def test_each_rank_gets_its_own_part(rank: int, numbered: Path) -> None:
             assert same(loader.at(0, step), batch)
 
 
-def test_user_code_and_collate_functions_draw_the_same(numbered: Path) -> None:
+def test_collate_functions_draw_the_same(numbered: Path) -> None:
     def collate(samples: list[Any]) -> Any:
         images, labels = torch.utils.data.default_collate(samples)
         return images, labels, random.random()
 
-    paths = from_torch([(str(path), i) for i, path in enumerate(sorted(numbered.rglob("*.jpg")))], transform=TRAIN)
+    paths = make_dataset("folder", numbered, TRAIN)
     with DataLoader(paths, collate_fn=collate, **OPTIONS) as loader:
         batches = list(loader)
         assert same([loader.at(0, step) for step in range(len(loader))], batches)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support import BATCH, EVAL, TRAIN, Case, Encoded, N, identical, native_session, plans_of, seen, write_tars
+from support import BATCH, EVAL, TRAIN, Case, N, identical, native_session, plans_of, seen, write_tars
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import files, retry
 from gpupipe.codecs.files import Place, Undecodable
-from gpupipe.datasets import ImageFolder, ImageList, WebDataset, from_torch
-from gpupipe.errors import DatasetError, PipelineError
+from gpupipe.datasets import ImageFolder, ImageList, WebDataset
+from gpupipe.errors import PipelineError
 from gpupipe.sources import storage
 
 
@@ -198,55 +198,6 @@ def test_what_the_index_knows_to_be_bad_is_told_without_reading(
 
 
 @pytest.mark.parametrize("engine", ["torch", "dali"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_corrupt_bytes_of_a_torch_dataset(engine: str, workers: int, numbered: Path, device: str) -> None:
-    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-    spoiled = list(files)
-    spoiled[2], spoiled[9], spoiled[11] = truncated(files[2]), b"", b"this is no picture"
-
-    def load(data: list[bytes]) -> DataLoader:
-        dataset = from_torch(Encoded(data), media="bytes", transform=TRAIN)
-        return DataLoader(
-            dataset, batch_size=BATCH, shuffle=True, seed=11, num_workers=workers, engine=engine, device=device
-        )
-
-    with load(files) as good, load(spoiled) as loader:
-        clean = list(good)
-        batches, errors = drain(loader)
-        named = {s.index: s.kind for e in errors for s in e.samples}
-        assert named.keys() == {2, 9, 11}
-        assert named[2] == "truncated" and named[9] == "empty"
-        untouched = [b for b in clean if not set(seen(b)) & {2, 9, 11}]
-        assert len(batches) == len(untouched) > 0
-        if device == "cpu":
-            assert all(identical(a, b) for a, b in zip(batches, untouched, strict=True))
-        assert [seen(b) for b in batches] == [seen(b) for b in untouched]
-
-
-class Unreliable(Encoded):
-    """A torch dataset whose own code fails."""
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        if i == 6:
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES), "cloud://bucket/6")
-        return super().__getitem__(i)
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_in_a_torch_dataset_is_that_samples(
-    engine: str, workers: int, numbered: Path, device: str
-) -> None:
-    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-    dataset = from_torch(Unreliable(files), media="bytes", transform=EVAL)
-    with DataLoader(dataset, batch_size=BATCH, num_workers=workers, engine=engine, device=device) as loader:
-        batches, errors = drain(loader)
-        assert [[s.index for s in e.samples] for e in errors] == [[6]]
-        assert "cloud://bucket/6" in str(errors[0])
-        assert [i for b in batches for i in seen(b)] == [i for i in range(N) if not 5 <= i < 10]
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_state_after_an_error_goes_on_behind_it(engine: str, folder: Path, engine_of: Callable[..., Case]) -> None:
     case = engine_of(engine, "folder", folder)
     dataset = ImageFolder(folder, TRAIN)
@@ -280,28 +231,6 @@ def test_an_image_too_small_for_its_crop_is_an_error_in_its_place(
     check_a_clean_end(loader, iterator, delivered=10)
 
 
-class Mistyped(Encoded):
-    """A torch dataset that returns something else once: a mistake in the script, and no bad sample."""
-
-    def __getitem__(self, i: int) -> Any:
-        return (np.zeros(3), i) if i == 11 else super().__getitem__(i)
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_that_is_no_samples_comes_in_its_place_and_ends_the_epoch(
-    engine: str, workers: int, numbered: Path, device: str
-) -> None:
-    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-    dataset = from_torch(Mistyped(files), media="bytes", transform=EVAL)
-    with DataLoader(dataset, batch_size=BATCH, num_workers=workers, engine=engine, device=device) as loader:
-        iterator = iter(loader)
-        assert [seen(next(iterator)), seen(next(iterator))] == [list(range(5)), list(range(5, 10))]
-        with pytest.raises(DatasetError, match="expects the bytes of an encoded image"):
-            next(iterator)
-        check_a_clean_end(loader, iterator, delivered=10)
-
-
 def check_a_clean_end(loader: DataLoader, iterator: Iterator[Any], delivered: int) -> None:
     """The iterator is over, the state is where the last batch left it, and the loader can start again."""
     with pytest.raises(StopIteration):
@@ -311,19 +240,16 @@ def check_a_clean_end(loader: DataLoader, iterator: Iterator[Any], delivered: in
 
 
 @pytest.mark.parametrize("engine", ["torch", "dali"])
-@pytest.mark.parametrize("kind", ["folder", "bytes"])
 @pytest.mark.parametrize("bad", [{20, 21, 22}, {18, 20, 21, 22}, {5, 6, 7, 8, 9}, {*range(N)}], ids=len)
 def test_every_bad_sample_of_batches_that_become_empty_is_reported(
-    engine: Any, kind: str, bad: set[int], folder: Path, device: str
+    engine: Any, bad: set[int], folder: Path, device: str
 ) -> None:
     """A batch in the middle, the last one, and all of them: no batch comes after it that could bring the news."""
     for i in bad:
         file(folder, i).write_bytes(truncated(file(folder, i).read_bytes()))
 
     def load(**arguments: Any) -> DataLoader:
-        files = [file(folder, i).read_bytes() for i in range(N)]
-        dataset: Any = ImageFolder(folder, EVAL) if kind == "folder" else from_torch(Encoded(files), "bytes", EVAL)
-        return DataLoader(dataset, BATCH, engine=engine, device=device, on_error="skip", **arguments)
+        return DataLoader(ImageFolder(folder, EVAL), BATCH, engine=engine, device=device, on_error="skip", **arguments)
 
     def delivered(loader: DataLoader) -> list[int]:
         if len(bad) < N:

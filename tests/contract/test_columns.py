@@ -380,7 +380,7 @@ class TestColumnsFromPython:
             ours.Columns(ours.Arrays(np.zeros((N, 8, 8, 3), np.uint8)), {"x": values})
 
     def test_user_code_has_its_own(self) -> None:
-        with pytest.raises(DatasetError, match="user code return further"):
+        with pytest.raises(DatasetError, match="your own Dataset return further"):
             ours.Columns(ours.from_torch([(b"", 1)], media="bytes"), {"x": [1]})
 
 

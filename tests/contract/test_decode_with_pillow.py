@@ -14,10 +14,10 @@ pytest.importorskip("nvidia.dali")
 
 from exif_blocks import odd_exif
 from PIL import Image
-from support import BATCH, EVAL, TRAIN, Case, Encoded, N, images_of, seen
+from support import BATCH, EVAL, TRAIN, Case, N, images_of, seen
 
 from gpupipe import DataLoader, SampleError, engines, transforms as T
-from gpupipe.datasets import ImageFolder, ImageList, VideoList, from_torch
+from gpupipe.datasets import ImageFolder, ImageList, VideoList
 from gpupipe.engines.dali.engine import DaliEngine
 from gpupipe.engines.dali.messages import clean
 from gpupipe.engines.dali.runner import Runner
@@ -81,7 +81,7 @@ def test_a_batch_of_good_samples_is_the_reference(name: str, numbered: Path, fai
             assert identical(ours, reference)
 
 
-@pytest.mark.parametrize("kind", ["folder", "tar", "bytes-0", "bytes-2"])
+@pytest.mark.parametrize("kind", ["folder", "tar"])
 def test_whatever_it_was_fed(kind: str, numbered: Path, fail: Fail) -> None:
     case, reference = Case("dali", kind, "cpu", numbered), Case("torch", kind, "cpu", numbered)
     try:
@@ -95,17 +95,14 @@ def test_whatever_it_was_fed(kind: str, numbered: Path, fail: Fail) -> None:
         reference.close()
 
 
-@pytest.mark.parametrize("kind", ["files", "bytes"])
-def test_what_pillow_decoded_beside_what_dali_decodes(kind: str, fail: Fail, tmp_path: Path) -> None:
+def test_what_pillow_decoded_beside_what_dali_decodes(fail: Fail, tmp_path: Path) -> None:
     """Some rows are turned, others come as upright pixels of which the crop has been taken."""
     paths = [tmp_path / f"{i:02d}" for i in range(16)]
     for i, path in enumerate(paths):
         image = Image.fromarray(photograph(61 + i, 83, i))
         image.save(path, "PNG" if i % 3 == 0 else "JPEG", exif=odd_exif(1 + i % 8)[6 * (i % 3 == 0) :])
     pipeline = T.Compose([T.RandomResizedCrop(32), T.PILToTensor()])
-    dataset: Any = ImageList(paths, transform=pipeline, exif=True)
-    if kind == "bytes":
-        dataset = from_torch(Encoded([path.read_bytes() for path in paths]), "bytes", pipeline, exif=True)  # type: ignore[arg-type]
+    dataset = ImageList(paths, transform=pipeline, exif=True)
     given: dict[str, Any] = {"batch_size": 5, "shuffle": True, "seed": 5, "device": "cpu", "num_workers": 1}
     with DataLoader(dataset, engine="torch", **given) as loader:
         want = [images_of(batch) for batch in loader]

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing.util
 import os
 import signal
-import socket
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from itertools import chain
-from multiprocessing import resource_sharer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from interpreter import QUIET, Interpreter
-from support import BATCH, SEED, TRAIN, Case, Encoded, children, python_threads, same, settled
+from support import BATCH, SEED, TRAIN, Case, children, python_threads, same, settled
 
 from gpupipe import DataLoader
-from gpupipe.datasets import from_torch
+from gpupipe.datasets import ImageFolder
 from gpupipe.engines.dali import engine as dali, executors
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.host.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
 from gpupipe.loader import epoch as iteration, plan_stream, planned, running
 from gpupipe.planning import epoch as planning
-from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes, user_code
+from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0
@@ -42,18 +38,17 @@ SCRIPT = """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, {tests!r})
     from pathlib import Path
-    from support import Case, Encoded, children
-    from gpupipe.datasets import from_torch
-    class Slow(Encoded):
-        def __getitem__(self, i):
-            if i == 20:
+    from support import TRAIN, Case, children
+    from gpupipe.datasets import ImageFolder
+    class Slow(ImageFolder):
+        def fetch(self, index):
+            if index == 20:
                 time.sleep(60)
-            return super().__getitem__(i)
+            return super().fetch(index)
     case = Case({engine!r}, {kind!r}, {device!r}, Path({root!r}))
     dataset = case.dataset()
     if {place!r} == "waiting":
-        files = [p.read_bytes() for p in sorted(Path({root!r}).rglob("*.jpg"))]
-        dataset = from_torch(Slow(files), media="bytes", transform=dataset.transform)
+        dataset = Slow({root!r}, TRAIN)
     loader = case.loader(dataset, shuffle=False)
     while True:
         for batch in loader:
@@ -77,19 +72,10 @@ def alive(pids: list[int]) -> list[int]:
     return found
 
 
-def left_in_shared_memory(pids: list[int]) -> list[str]:
-    return [f.name for f in Path("/dev/shm").iterdir() if any(f"_{pid}_" in f.name for pid in pids)]
-
-
 SENT = [
-    *(("torch", "bytes-2", "running", sent) for sent in ("SIGINT", "SIGINT to all", "SIGTERM")),
-    *(
-        ("torch", "bytes-2", "waiting", sent)
-        for sent in ("SIGINT", "SIGINT to all", "SIGTERM", "SIGKILL", "SIGKILL to all")
-    ),
-    *(("torch", "bytes-2", "training", sent) for sent in ("SIGINT to all", "SIGTERM to all")),
-    *(("dali", "bytes-2", "waiting", sent) for sent in ("SIGINT", "SIGTERM")),
-    *(("dali", "bytes-2", "training", sent) for sent in ("SIGINT to all",)),
+    *(("torch", "tar", "running", sent) for sent in ("SIGINT", "SIGINT to all", "SIGTERM")),
+    *(("torch", "tar", "waiting", sent) for sent in ("SIGINT", "SIGINT to all", "SIGTERM", "SIGKILL to all")),
+    *(("torch", "tar", "training", sent) for sent in ("SIGINT to all", "SIGTERM to all")),
     *(("dali", "folder", "running", sent) for sent in ("SIGINT", "SIGTERM")),
 ]
 
@@ -107,17 +93,15 @@ def test_a_signal_ends_everything(
         pids = [process.pid]
         try:
             pids = json.loads(process.line())
-            assert len(pids) == (3 if kind == "bytes-2" else 1)
+            assert len(pids) == (3 if kind == "tar" else 1)
             time.sleep(0.4)  # into later batches; the slow one waits for its fifth
             number = signal.Signals[sent.split()[0]]
             (os.killpg if sent.endswith("all") else os.kill)(pids[0], number)
             process.wait(30)
             until = time.monotonic() + PATIENCE
-            while (alive(pids) or list(tmp_path.iterdir())) and time.monotonic() < until:
+            while alive(pids) and time.monotonic() < until:
                 time.sleep(0.02)
             assert alive(pids) == []
-            assert list(tmp_path.iterdir()) == []
-            assert left_in_shared_memory(pids) == []
             assert process.returncode == -number
         finally:
             for pid in alive(pids):
@@ -131,40 +115,36 @@ def test_a_signal_ends_everything(
         assert said == ""
 
 
-BYTES_0, BYTES_2 = ("torch", "bytes-0"), ("torch", "bytes-2")
-FOLDER, DALI_2, WHOLE = ("dali", "folder"), ("dali", "bytes-2"), ("dali whole", "folder")
+HERE, WORKERS = ("torch", "folder"), ("torch", "tar")
+FOLDER, WHOLE = ("dali", "folder"), ("dali whole", "folder")
 
 PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
-    "begin": (planned.PlannedSession, "begin", 1, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
-    "plan": (planning.EpochPlan, "__getitem__", 3, [BYTES_2, FOLDER]),
-    "stream": (plan_stream.PlanStream, "__next__", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
+    "begin": (planned.PlannedSession, "begin", 1, [HERE, WORKERS, FOLDER]),
+    "plan": (planning.EpochPlan, "__getitem__", 3, [WORKERS, FOLDER]),
+    "stream": (plan_stream.PlanStream, "__next__", 3, [HERE, WORKERS, FOLDER]),
     "end": (running.Running, "hand_on", 1, [FOLDER]),
     "go on": (plan_stream.PlanStream, "go_on", 1, [FOLDER]),
     "gone on": (running.Running, "hand_on", 2, [FOLDER]),
-    "deliver": (iteration.EpochIterator, "_deliver", 3, [BYTES_0, BYTES_2, FOLDER, DALI_2]),
-    "dali run": (dali.DaliEngine, "run", 1, [FOLDER, DALI_2]),
+    "deliver": (iteration.EpochIterator, "_deliver", 3, [HERE, WORKERS, FOLDER]),
+    "dali run": (dali.DaliEngine, "run", 1, [FOLDER]),
     "dali graph": (dali, "build_graph", 1, [FOLDER]),
-    "dali schedule": (dali.DaliEngine, "schedule", 3, [FOLDER, DALI_2]),
-    "dali pieces": (Runner, "add", 3, [FOLDER, DALI_2, WHOLE]),
+    "dali schedule": (dali.DaliEngine, "schedule", 3, [FOLDER]),
+    "dali pieces": (Runner, "add", 3, [FOLDER, WHOLE]),
     "dali feed graph": (Runner, "_begin", 3, [WHOLE]),
     "dali get": (Runner, "get", 3, [WHOLE]),
     "dali outputs": (Runner, "outputs", 3, [WHOLE]),
     "dali changed": (executors, "_changed", 3, [WHOLE]),
-    "dali host": (ImageThreads, "start", 3, [FOLDER, DALI_2]),
-    "dali host result": (Making, "result", 3, [FOLDER, DALI_2]),
-    "dali wait": (dali.DaliEngine, "wait", 3, [FOLDER, DALI_2, WHOLE]),
-    "dali finish": (dali.DaliEngine, "finish", 3, [FOLDER, DALI_2, WHOLE]),
+    "dali host": (ImageThreads, "start", 3, [FOLDER]),
+    "dali host result": (Making, "result", 3, [FOLDER]),
+    "dali wait": (dali.DaliEngine, "wait", 3, [FOLDER, WHOLE]),
+    "dali finish": (dali.DaliEngine, "finish", 3, [FOLDER, WHOLE]),
     "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
-    "dali workers": (user_code.UserCodeReader, "_load", 3, [DALI_2]),
-    "torch tail": (reference, "finish_plan", 3, [BYTES_0, BYTES_2]),
-    "start": (workers._Pool, "start", 1, [BYTES_0, BYTES_2, DALI_2]),
-    "items": (workers, "_items", 1, [BYTES_2]),
-    "job": (jobs, "_row", 13, [BYTES_0]),
-    "receive": (workers.WorkerRun, "_receive", 3, [BYTES_0, BYTES_2, DALI_2]),
-    "ready": (workers.WorkerRun, "is_ready", 3, [DALI_2]),
-    "read": (processes._Iterator, "_arrived", 3, [BYTES_2, DALI_2]),
-    "message": (processes._Bounded, "_arrived", 3, [BYTES_2, DALI_2]),
-    "started": (processes._Iterator, "_reset", 1, [BYTES_2, DALI_2]),
+    "torch tail": (reference, "finish_plan", 3, [HERE, WORKERS]),
+    "start": (workers.Workers, "_made", 1, [HERE, WORKERS]),
+    "items": (workers, "_items", 1, [WORKERS]),
+    "job": (jobs.Decode, "_applied", 13, [HERE]),
+    "message": (processes.WorkerIterator, "_try_get_data", 3, [WORKERS]),
+    "started": (processes.WorkerIterator, "_reset", 1, [WORKERS]),
 }
 """Functions of ours, which of their calls is interrupted, and in what (engine, kind of dataset)."""
 
@@ -229,31 +209,23 @@ def undisturbed(epoch: int, *of_case: Any) -> list[Any]:
         return list(clean)
 
 
-class Stuck(Encoded):
+class Stuck(ImageFolder):
     """Its last sample never comes, until it is let go."""
 
-    def __init__(self, files: list[bytes], free: Path):
-        super().__init__(files)
+    def __init__(self, root: Path, free: Path):
+        super().__init__(root, TRAIN)
         self.free = free
 
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        while i == len(self) - 1 and not self.free.exists():
+    def fetch(self, index: int) -> Any:
+        while index == len(self) - 1 and not self.free.exists():
             time.sleep(0.1)
-        return super().__getitem__(i)
+        return super().fetch(index)
 
 
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_control_c_while_waiting_for_a_stuck_worker(
-    engine: str, numbered: Path, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-
+def test_control_c_while_waiting_for_a_stuck_worker(numbered: Path, tmp_path: Path, device: str) -> None:
     def load(free: Path, workers: int = 2) -> DataLoader:
-        dataset = from_torch(Stuck(files, free), media="bytes", transform=TRAIN)
-        return DataLoader(
-            dataset, batch_size=BATCH, shuffle=True, seed=SEED, num_workers=workers, engine=engine, device=device
-        )
+        given: Any = {"batch_size": BATCH, "shuffle": True, "seed": SEED, "engine": "torch", "device": device}
+        return DataLoader(Stuck(numbered, free), num_workers=workers, **given)
 
     before, threads = children(), python_threads()
     loader = load(tmp_path / "free")
@@ -263,7 +235,6 @@ def test_control_c_while_waiting_for_a_stuck_worker(
         list(loader)
     timer.join()
     assert settled(lambda: children() - before, set()) and settled(python_threads, threads)
-    assert list(tmp_path.iterdir()) == []
     (tmp_path / "free").touch()
     with loader, load(tmp_path / "free", 0) as other:
         other.set_epoch(1)
@@ -287,77 +258,7 @@ def control_c(patch: pytest.MonkeyPatch, owner: Any, name: str, thread: int | No
     patch.setattr(owner, name, interrupted)
 
 
-def test_a_script_with_its_own_handler_loses_no_worker(numbered: Path, device: str) -> None:
-    """Ctrl-C goes to the workers too, and the script may want to finish its epoch."""
-    notebook = Case("torch", "bytes-2", device, numbered)
-    wanted = wanted_of(notebook, epoch=0)
-    before = children()
-    with notebook.loader(persistent_workers=True) as loader:
-        iterator = iter(loader)
-        got = [next(iterator)]
-        started = children() - before
-        for pid in started:
-            os.kill(pid, signal.SIGINT)
-        got.extend(iterator)
-        assert children() - before == started
-    assert same(got, wanted)
-
-
-@pytest.fixture
-def another_thread() -> Iterator[int]:
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
-    yield cast(int, thread.ident)
-    done.set()
-    thread.join()
-
-
-@pytest.mark.parametrize("given_to", ["the first thread", "another thread"])
-@pytest.mark.parametrize("place", ["starting", "ending"])
-def test_control_c_while_workers_start_or_end(
-    place: str,
-    given_to: str,
-    another_thread: int,
-    numbered: Path,
-    tmp_path: Path,
-    device: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    notebook = Case("torch", "bytes-2", device, numbered)
-    wanted = wanted_of(notebook)
-    thread = another_thread if given_to == "another thread" else None
-    before, threads = children(), python_threads()
-    with notebook.loader() as loader:
-        with monkeypatch.context() as patch:
-            if place == "starting":
-                control_c(patch, os, "fork", thread)  # nobody has noted the process yet
-                interrupted: Callable[[], object] = partial(next, iter(loader))
-            else:
-                control_c(patch, processes, "_close", thread)  # the second of two Ctrl-C
-                next(iter(loader))
-                interrupted = loader.close
-            with pytest.raises(KeyboardInterrupt):
-                interrupted()
-        assert settled(lambda: children() - before, set()) and settled(python_threads, threads)
-        assert list(tmp_path.iterdir()) == []
-        loader.set_epoch(1)
-        assert same(list(loader), wanted)
-
-
-def test_control_c_is_not_lost_in_what_ends_with_a_worker(
-    numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python swallows what a handler raises in a finalizer."""
-    before = children()
-    control_c(monkeypatch, multiprocessing.util, "close_fds")  # of the pipe to a process, when its object goes
-    with Case("torch", "bytes-2", device, numbered).loader() as loader, pytest.raises(KeyboardInterrupt):
-        list(loader)
-    assert settled(lambda: children() - before, set())
-
-
-@pytest.mark.parametrize(("engine", "kind"), [("dali", "folder"), ("torch", "bytes-2")])
+@pytest.mark.parametrize(("engine", "kind"), [("dali", "folder"), ("torch", "tar")])
 def test_control_c_while_an_epoch_that_was_left_is_let_go(
     engine: str, kind: str, numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,29 +271,10 @@ def test_control_c_while_an_epoch_that_was_left_is_let_go(
             time.sleep(5)
 
 
-def test_a_worker_says_nothing_where_its_parent_leaves_in_the_middle_of_a_tensor(
-    numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def leave(ident: tuple[str, int]) -> None:
-        with socket.socket(socket.AF_UNIX) as caller:
-            caller.connect(ident[0])
-        raise KeyboardInterrupt
-
-    with Case("torch", "bytes-2", device, numbered).loader() as loader:
-        sharer: Any = resource_sharer
-        monkeypatch.setattr(sharer._resource_sharer, "get_connection", leave)
-        with pytest.raises(KeyboardInterrupt):
-            next(iter(loader))
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.timeout(90)  # the worker is stuck for good
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_close_does_not_wait_for_a_stuck_worker(engine: str, numbered: Path, tmp_path: Path, device: str) -> None:
-    files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-    dataset = from_torch(Stuck(files, tmp_path / "never"), media="bytes", transform=TRAIN)
+def test_close_does_not_wait_for_a_stuck_worker(numbered: Path, tmp_path: Path, device: str) -> None:
     before = children()
-    loader = DataLoader(dataset, batch_size=BATCH, num_workers=2, engine=engine, device=device)
+    loader = DataLoader(Stuck(numbered, tmp_path / "never"), BATCH, num_workers=2, engine="torch", device=device)
     next(iter(loader))
     time.sleep(0.3)
     loader.close()

@@ -72,7 +72,7 @@ def test_close_leaves_no_thread_and_no_process(case: Case) -> None:
     threads, native, processes = resting()
     loader = case.loader()
     batch = next(iter(loader))  # in the middle of an epoch
-    if case.kind == "bytes-2" and case.engine != "null":
+    if case.kind == "tar" and case.engine == "torch":
         assert len(children() - processes) == 2
     loader.close()
     assert settled(python_threads, threads)
@@ -168,7 +168,7 @@ def test_workers_that_do_not_persist_end_with_the_epoch(case: Case) -> None:
 
 
 def test_persistent_workers_are_the_same_in_the_next_epoch(decoding: Case) -> None:
-    if decoding.kind != "bytes-2":
+    if (decoding.engine, decoding.kind) != ("torch", "tar"):
         pytest.skip("has no worker processes")
     before = children()
     loader = decoding.loader(persistent_workers=True)
@@ -180,12 +180,10 @@ def test_persistent_workers_are_the_same_in_the_next_epoch(decoding: Case) -> No
 
 
 @pytest.mark.parametrize("end", ["runs out", "exits"])
-@pytest.mark.parametrize(("engine", "kind"), [("torch", "bytes-2"), ("dali", "folder"), ("dali", "bytes-2")])
+@pytest.mark.parametrize(("engine", "kind"), [("torch", "tar"), ("dali", "folder")])
 def test_interpreter_exit_with_a_live_iterator_is_silent(
     engine: str, kind: str, end: str, warm: Interpreter, numbered: Path, device: str
 ) -> None:
-    if end != "runs out" and kind == "bytes-2" and engine == "dali":
-        pytest.skip("the other two cover it")
     last = {"runs out": "", "exits": "raise SystemExit(3)"}[end]
     script = f"""
         import sys

@@ -12,7 +12,7 @@ import pytest
 from support import BATCH, SEED, TRAIN, N, identical
 
 from gpupipe import DataLoader, SampleError, Shard
-from gpupipe.datasets import ImageFolder, from_torch
+from gpupipe.datasets import ImageFolder
 from gpupipe.planning.order import Shuffle
 
 BAD = (3, 4, 17)
@@ -40,7 +40,7 @@ def spoil(root: Path, bad: tuple[int, ...] = BAD) -> None:
         file.write_bytes(data[: start + 20])
 
 
-@pytest.fixture(params=["known to the index", "met while reading", "torch dataset"])
+@pytest.fixture(params=["known to the index", "met while reading"])
 def dataset(request: pytest.FixtureRequest, tmp_path: Path, numbered: Path) -> Any:
     """The photographs, three of which are truncated."""
     root = Path(shutil.copytree(numbered, tmp_path / "photos"))
@@ -49,9 +49,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path, numbered: Path) -> A
         spoil(root)
         return indexed
     spoil(root)
-    return (
-        ImageFolder(root, TRAIN) if request.param == "known to the index" else from_torch(Files(root), "bytes", TRAIN)
-    )
+    return ImageFolder(root, TRAIN)
 
 
 def loader(dataset: Any, engine: str, **options: Any) -> DataLoader:

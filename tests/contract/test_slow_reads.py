@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from clips import FRAMES, GRAY
-from support import BATCH, TRAIN, Encoded, N, all_seen, make_dataset
+from support import BATCH, TRAIN, N, all_seen, make_dataset
 
 from gpupipe import DataLoader
 from gpupipe.codecs.video.decode import decode_into
-from gpupipe.datasets import Arrays, Dataset, VideoList, from_torch
+from gpupipe.datasets import Arrays, Dataset, VideoList
 from gpupipe.engines import Dali
 from gpupipe.sources.storage import LOCAL
 
@@ -37,17 +37,6 @@ class Gate:
         """Fails if a batch had to wait for the slow sample."""
         assert not self._forced.is_set()
         self.opened.set()
-
-
-class _Files(Encoded):
-    def __init__(self, files: list[bytes], gate: Gate):
-        super().__init__(files)
-        self._gate = gate
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        if i == SLOW:
-            self._gate.wait()
-        return super().__getitem__(i)
 
 
 def _tar(root: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Dataset:
@@ -75,12 +64,7 @@ def _arrays(root: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     return make_dataset("arrays", root, TRAIN)
 
 
-def _user_code(root: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    files = [path.read_bytes() for path in sorted(root.rglob("*.jpg"))]
-    return from_torch(_Files(files, gate), media="bytes", transform=TRAIN)
-
-
-KINDS: dict[str, Callable[..., Dataset]] = {"tar": _tar, "arrays": _arrays, "user code": _user_code}
+KINDS: dict[str, Callable[..., Dataset]] = {"tar": _tar, "arrays": _arrays}
 
 
 def check(dataset: Dataset, gate: Gate, count: int, batch_size: int) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from support import BATCH, SEED, TRAIN, Encoded, all_seen, children, settled
-from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset
+from support import BATCH, SEED, TRAIN, N, all_seen, children, settled
+from torch.utils.data import DataLoader as TorchLoader, Dataset, IterableDataset, _utils
 
 from gpupipe import DataLoader
-from gpupipe.datasets import from_torch
+from gpupipe.datasets import ImageFolder
 from gpupipe.errors import EngineError
 from gpupipe.reading import torch_worker_processes
-from gpupipe.reading.torch_worker_processes import OwnIterator
+from gpupipe.reading.torch_worker_processes import WorkerIterator
 from gpupipe.reading.worker_stacks import show_stack_on_request, stack_of
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="there is no /proc")
@@ -29,23 +29,18 @@ pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="t
 LOCK = threading.Lock()
 
 
-@pytest.fixture
-def files(numbered: Path) -> list[bytes]:
-    return [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
-
-
-class Stuck(Encoded):
+class Stuck(ImageFolder):
     """Calls a function at sample 7 of the first process that comes there."""
 
-    def __init__(self, files: list[bytes], once: Path, at_seven: Callable[[], Any]):
-        super().__init__(files)
+    def __init__(self, root: Path, once: Path, at_seven: Callable[[], Any]):
+        super().__init__(root, TRAIN)
         self.once, self.at_seven = once, at_seven
 
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        if i == 7 and not self.once.exists():
+    def fetch(self, index: int) -> Any:
+        if index == 7 and not self.once.exists():
             self.once.touch()
             self.at_seven()
-        return super().__getitem__(i)
+        return super().fetch(index)
 
 
 def take_lock() -> None:
@@ -69,10 +64,9 @@ def locked() -> Iterator[None]:
     LOCK.release()
 
 
-def load(dataset: Encoded, workers: int = 2, **arguments: Any) -> DataLoader:
-    mine = from_torch(dataset, media="bytes", transform=TRAIN)
+def load(dataset: ImageFolder, workers: int = 2, **arguments: Any) -> DataLoader:
     given = {"batch_size": BATCH, "shuffle": True, "seed": SEED, "engine": "torch", "device": "cpu", **arguments}
-    return DataLoader(mine, num_workers=workers, **given)
+    return DataLoader(dataset, num_workers=workers, **given)
 
 
 @pytest.mark.usefixtures("locked")
@@ -80,20 +74,20 @@ def load(dataset: Encoded, workers: int = 2, **arguments: Any) -> DataLoader:
     ("way", "words"), [(take_lock, "in take_lock"), (sleep_forever, "in sleep_forever"), (stop_itself, "not answer")]
 )
 def test_a_timeout_shows_where_the_worker_is(
-    way: Callable[[], Any], words: str, files: list[bytes], tmp_path: Path
+    way: Callable[[], Any], words: str, numbered: Path, tmp_path: Path
 ) -> None:
     before = children()
-    with load(Stuck(files, tmp_path / "once", way), timeout=1) as loader:
+    with load(Stuck(numbered, tmp_path / "once", way), timeout=1) as loader:
         with pytest.raises(EngineError, match=rf"timed out after 1 seconds.*\nworker \d \(pid \d+\):\n.*{words}"):
             list(loader)
         assert settled(lambda: children() - before, set())
-        assert sorted(all_seen(loader)) == list(range(len(files)))  # with new workers
+        assert sorted(all_seen(loader)) == list(range(N))  # with new workers
 
 
-def test_the_timeout_is_five_minutes_by_default(files: list[bytes]) -> None:
+def test_the_timeout_is_five_minutes_by_default(numbered: Path) -> None:
     """Without workers it is 0, as torch asks for."""
     for given, workers, found in (({}, 2, 300), ({}, 0, 0), ({"timeout": 0}, 2, 0), ({"timeout": 5}, 2, 5)):
-        with load(Encoded(files), workers, **given) as loader:
+        with load(ImageFolder(numbered, TRAIN), workers, **given) as loader:
             assert loader.timeout == found
 
 
@@ -101,7 +95,7 @@ class Loader(TorchLoader[Any]):
     """torch's loader with the iterator of live sessions."""
 
     def _get_iterator(self) -> Any:
-        return OwnIterator(self)
+        return WorkerIterator(self)
 
 
 class Own(Dataset[int]):
@@ -158,16 +152,11 @@ def stopped(iterator: Any) -> None:
         os.kill(worker.pid, signal.SIGSTOP)
 
 
-def with_the_lock_of_the_event(iterator: Any) -> None:
-    """As a worker has it that was stopped in the middle."""
-    iterator._workers_done_event._cond.acquire()
-
-
-@pytest.mark.parametrize("way", [sleeping, stopped, with_the_lock_of_the_event])
+@pytest.mark.parametrize("way", [sleeping, stopped])
 def test_no_worker_of_torchs_own_loader_keeps_it_from_ending(
     way: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OwnIterator, "_grace", 0.2)
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     before = children()
     iterator: Any = iter(Loader(Own(1e6 if way is sleeping else 0), num_workers=1))
     assert len(children() - before) == 1
@@ -209,11 +198,12 @@ def test_an_iterator_in_a_cycle_is_collected_at_once() -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_worker_that_waits_for_torchs_generator_says_so(
-    own: bool, files: list[bytes], monkeypatch: pytest.MonkeyPatch
+    own: bool, numbered: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread draws while it is forked, so the generator's lock is never released in the worker. The timeout is
     not waited for."""
     monkeypatch.setattr(torch_worker_processes, "_BIRTH", 0.5)
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
     before, ended = children(), threading.Event()
 
     def draw() -> None:
@@ -224,7 +214,7 @@ def test_a_worker_that_waits_for_torchs_generator_says_so(
     thread = threading.Thread(target=draw)
     thread.start()
     try:
-        loader = Loader(Own(0), num_workers=2) if own else load(Encoded(files))
+        loader = Loader(Own(0), num_workers=2) if own else load(ImageFolder(numbered, TRAIN))
         with pytest.raises(RuntimeError, match=r"multiprocessing_context=(?s:.*)in manual_seed"):
             list(chain.from_iterable(loader for _ in range(5)))
     finally:

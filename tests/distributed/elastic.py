@@ -17,20 +17,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch.distributed as dist
-from support import EVAL, Encoded, seen
+from support import EVAL, seen
 from torch.utils.data.distributed import DistributedSampler
 
 from gpupipe import DataLoader, Shard
-from gpupipe.datasets import Dataset, ImageFolder, from_torch
+from gpupipe.datasets import ImageFolder
 
 
-def make_loader(root: str, engine: str, kind: str, sampler: bool, batch_size: int) -> DataLoader:
-    files = sorted(Path(root).rglob("*.jpg"))
-    dataset: Dataset = (
-        ImageFolder(root, EVAL)
-        if kind == "folder"
-        else from_torch(Encoded([f.read_bytes() for f in files]), "bytes", EVAL)
-    )
+def make_loader(root: str, engine: str, sampler: bool, batch_size: int) -> DataLoader:
+    dataset = ImageFolder(root, EVAL)
     common: dict[str, Any] = {"batch_size": batch_size, "num_workers": 1, "engine": engine, "device": "cpu", "seed": 9}
     if sampler:
         return DataLoader(dataset, sampler=DistributedSampler(dataset), **common)  # type: ignore[arg-type,var-annotated]

@@ -13,18 +13,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed as dist
-from support import EVAL, Encoded, seen
+from support import EVAL, seen
 from torch.utils.data.distributed import DistributedSampler
 
 from gpupipe import DataLoader, Shard
-from gpupipe.datasets import Dataset, ImageFolder, from_torch
-
-
-def make_dataset(kind: str, root: str) -> Dataset:
-    """A folder, whose index knows what is bad; or files in memory, of which that shows when they are decoded."""
-    if kind == "folder":
-        return ImageFolder(root, EVAL)
-    return from_torch(Encoded([file.read_bytes() for file in sorted(Path(root).rglob("*.jpg"))]), "bytes", EVAL)
+from gpupipe.datasets import Dataset, ImageFolder
 
 
 def run(task: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
@@ -78,7 +71,7 @@ def main(root: str, tasks: list[dict[str, Any]], out: str) -> None:
     for task in tasks:
         if task["init"] and not dist.is_initialized():
             dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-        results.append(run(task, make_dataset(task["kind"], root)))
+        results.append(run(task, ImageFolder(root, EVAL)))
     if dist.is_initialized():
         dist.barrier()  # gloo ends a process that is torn down while another still talks to it
         dist.destroy_process_group()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_avai
 def task(**what: Any) -> dict[str, Any]:
     return {
         "init": True, "batch_size": 4, "engine": "dali", "drop_last": False, "sampler": False, "epochs": 2, "stop": -1,
-        "state": None, "on_error": "raise", "seed": None, "shuffle": True, "kind": "folder", **what,
+        "state": None, "on_error": "raise", "seed": None, "shuffle": True, **what,
     }  # fmt: skip
 
 
@@ -142,9 +142,7 @@ def test_two_ranks_go_on_where_three_stopped(three: list[Ranks], two: list[Ranks
 
 LOST = {*range(2, 4), *range(12, 18), 22}
 """Of sequential batches of 2 on three ranks: one of rank 1, one of all ranks, and some of the last one."""
-SKIPPING = [
-    (engine, kind, how) for engine in ("torch", "dali") for kind in ("folder", "bytes") for how in ("skip", "replace")
-]
+SKIPPING = [(engine, how) for engine in ("torch", "dali") for how in ("skip", "replace")]
 
 
 @pytest.fixture(scope="module")
@@ -154,19 +152,16 @@ def losing(warm: Interpreter, numbered: Path, tmp_path_factory: pytest.TempPathF
         if i in LOST:
             data = file.read_bytes()
             file.write_bytes(data[: data.rindex(b"\xff\xda") + 20])
-    tasks = [
-        task(engine=engine, kind=kind, on_error=how, shuffle=False, batch_size=2, seed=3)
-        for engine, kind, how in SKIPPING
-    ]
+    tasks = [task(engine=engine, on_error=how, shuffle=False, batch_size=2, seed=3) for engine, how in SKIPPING]
     return dict(zip(SKIPPING, start(warm, 3, root, tmp_path_factory.mktemp("lost"), tasks), strict=True))
 
 
 @pytest.mark.part(of=3)
-@pytest.mark.parametrize(("engine", "kind", "how"), SKIPPING)
+@pytest.mark.parametrize(("engine", "how"), SKIPPING)
 def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
-    losing: dict[Any, Ranks], engine: str, kind: str, how: str
+    losing: dict[Any, Ranks], engine: str, how: str
 ) -> None:
-    ranks = losing[engine, kind, how]
+    ranks = losing[engine, how]
     for epoch in (0, 1):
         found = steps(ranks, epoch)  # equally many on all ranks
         assert len(found) == -(-N // 6)
@@ -183,7 +178,7 @@ def test_a_rank_whose_whole_batch_is_bad_has_as_many_batches_as_the_others(
     assert {i for rank in ranks for i in rank["bad"]} == LOST
     for rank in ranks:
         assert set(map(int, rank["bad_of_all"])) == LOST
-    assert [r["epochs"] for r in ranks] == [r["epochs"] for r in losing["torch", "folder", how]]
+    assert [r["epochs"] for r in ranks] == [r["epochs"] for r in losing["torch", how]]
 
 
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0), (0.0, 1), ("0", 1)])

@@ -170,13 +170,13 @@ def test_constructing_does_not_start_cuda(numbered: Path) -> None:
 
 
 def test_python_datasets_come_through_workers_to_the_gpu(numbered: Path) -> None:
-    from support import EVAL, Encoded, pictures
+    from support import EVAL, pictures
 
     from gpupipe.datasets import Arrays, from_torch
 
     files = [p.read_bytes() for p in sorted(numbered.rglob("*.jpg"))]
     for dataset in (
-        from_torch(Encoded(files), media="bytes", transform=EVAL),
+        from_torch([(file, i) for i, file in enumerate(files)], media="bytes", transform=EVAL),
         from_torch(_Pixels(), media="array", transform=EVAL),
         Arrays(pictures(), np.arange(N), transform=EVAL),
     ):

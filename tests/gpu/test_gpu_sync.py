@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.collate import Padded, Patches, as_lists
-from gpupipe.datasets import Arrays, Columns, ImageFolder, from_torch
+from gpupipe.datasets import Arrays, Columns, ImageFolder
 from gpupipe.engines import Torch
 from gpupipe.pipelines import imagenet, simclr
 from gpupipe.targets import Masks
@@ -56,27 +56,14 @@ PIPELINES: dict[str, Callable[[], T.Compose]] = {
 }
 
 
-class _Bytes:
-    def __init__(self, root: Path):
-        self.files = sorted(str(p) for p in root.rglob("*.jpg"))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        return Path(self.files[i]).read_bytes(), i
-
-
 def dataset(kind: str, pipeline: T.Compose, large: Path) -> Any:
     if kind == "folder":
         return ImageFolder(large, pipeline)
-    if kind == "bytes":
-        return from_torch(_Bytes(large), media="bytes", transform=pipeline)
     images = Arrays(np.tile(pictures(16, 120, 140), (4, 1, 1, 1)), np.arange(64), transform=pipeline)
     return images if kind == "arrays" else Columns(images, {"mask": Masks(np.zeros((64, 120, 140), np.uint8))})
 
 
-CASES = [(name, "arrays") for name in PIPELINES] + [("train", kind) for kind in ("folder", "bytes", "masks")]
+CASES = [(name, "arrays") for name in PIPELINES] + [("train", kind) for kind in ("folder", "masks")]
 ENGINES = {"dali": "dali", "torch, ring": Torch(), "torch, pin_memory": Torch(staging="pin_memory")}
 
 

@@ -94,11 +94,11 @@ def check_evaluation(paths: list[Path], memory_format: str = "contiguous_format"
 
 
 def plan_of(paths: list[str], pipeline: T.Compose) -> Any:
-    from gpupipe.datasets.user_code import from_torch
+    from gpupipe.datasets import ImageList
     from gpupipe.types import Plan
 
     n = len(paths)
-    return from_torch(paths, "path", pipeline), Plan(0, 0, 0, np.arange(n), np.arange(n, dtype=np.uint64), n, n)
+    return ImageList(paths, transform=pipeline), Plan(0, 0, 0, np.arange(n), np.arange(n, dtype=np.uint64), n, n)
 
 
 @pytest.mark.parametrize("kind", ["pil", "tensor"])

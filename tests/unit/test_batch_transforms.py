@@ -10,7 +10,7 @@ import torch
 from goodness import chi_square_p, ks_two_sample_p, ks_uniform_p
 
 from gpupipe import DataLoader, transforms as T
-from gpupipe.datasets import Arrays, from_torch
+from gpupipe.datasets import Arrays
 from gpupipe.engines.mixing import mix
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.rng import uniforms
@@ -247,24 +247,3 @@ def test_labels_that_do_not_fit_are_refused_with_the_loader(engine: Any, inside:
         loader(LABELS, num_classes=5)
     with pytest.raises(ConfigError, match=r"num_classes=6 does not fit labels of -1 to 4"):
         loader(LABELS - 1, num_classes=6)
-
-
-class Pairs:
-    def __init__(self, target: Any):
-        self.target = target
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, i: int) -> Any:
-        return PIXELS[i], self.target(i)
-
-
-def test_targets_of_a_torch_dataset_are_seen_when_they_come() -> None:
-    mixing = T.Compose([T.ToTensor(), T.MixUp(num_classes=3)])
-    good = from_torch(Pairs(lambda i: torch.eye(3)[i % 3]), media="array", transform=mixing)
-    for _, target in DataLoader(good, batch_size=4, engine="torch", device="cpu"):
-        assert target.shape[1] == 3 and torch.allclose(target.sum(dim=1), torch.ones(len(target)))
-    bad = from_torch(Pairs(lambda i: i), media="array", transform=mixing)
-    with pytest.raises(PipelineError, match="MixUp: num_classes=3 does not fit the targets"):
-        list(DataLoader(bad, batch_size=4, engine="torch", device="cpu"))

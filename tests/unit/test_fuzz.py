@@ -19,10 +19,9 @@ from format_cases import CASES
 from hypothesis import HealthCheck, given, settings, strategies as st
 from index_files import arrays_of, rewritten
 from PIL import Image
-from support import Encoded
 
 from gpupipe import DataLoader, GpupipeError
-from gpupipe.datasets import ImageFolder, ImageList, from_torch
+from gpupipe.datasets import Arrays, ImageFolder, ImageList
 from gpupipe.datasets.index.column_file import Columns, ColumnsError, write_columns
 from gpupipe.datasets.index.table import Index
 from gpupipe.errors import DatasetError, StateError
@@ -279,7 +278,7 @@ VALUES = JSON | st.sampled_from([np.int64(1), np.arange(3), b"x", float("nan"), 
 
 @pytest.fixture(scope="module")
 def loader() -> Iterator[DataLoader]:
-    dataset = from_torch(Encoded([b""] * 7), "bytes")
+    dataset = Arrays(np.zeros((7, 8, 8, 3), np.uint8))
     with DataLoader(dataset, batch_size=2, engine="null", device="cpu", seed=1, shuffle=True) as made:
         yield made
 

@@ -11,8 +11,9 @@ from odd_files import encode, picture
 
 from gpupipe.codecs import jpeg_structure
 from gpupipe.codecs.coding import Coding
-from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.decode import decode
 from gpupipe.codecs.jpeg_structure import ODD, walk
+from gpupipe.codecs.probe import probe_bytes
 from gpupipe.engines.dali.codings import is_safe
 
 HEIGHT, WIDTH = 61, 83
@@ -34,12 +35,12 @@ PLAIN, PROGRESSIVE = GOOD["baseline"], GOOD["progressive"]
 
 def odd(content: bytes) -> str:
     """The word that the index keeps."""
-    return " ".join(peek(content).coding.notes)
+    return " ".join(probe_bytes(content).coding.notes)
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_files_are_not_odd(name: str) -> None:
-    assert odd(GOOD[name]) == "" and is_safe(peek(GOOD[name]).coding)
+    assert odd(GOOD[name]) == "" and is_safe(probe_bytes(GOOD[name]).coding)
     found = walk(GOOD[name], HEIGHT, WIDTH, whole=True)
     assert GOOD[name][found.scan :][:2] == b"\xff\xda" and found.progressive == name.startswith("progressive")
 

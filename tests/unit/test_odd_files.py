@@ -16,16 +16,15 @@ import numpy as np
 import pytest
 from odd_files import DAMAGED, FAULTS, JPEG, PICTURES, encode, picture
 from PIL import Image, ImageOps, features
-from support import Encoded
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import pillow as pictures
-from gpupipe.codecs.decode import Peeked, decode, peek
+from gpupipe.codecs.decode import decode
 from gpupipe.codecs.files import Place, Undecodable
 from gpupipe.codecs.limits import Limits
 from gpupipe.codecs.probe import KINDS, probe
 from gpupipe.codecs.truncation import tail
-from gpupipe.datasets import ImageFolder, ImageList, Subset, from_torch
+from gpupipe.datasets import ImageFolder, ImageList, Subset
 from gpupipe.datasets.index.open_index import index_path
 from gpupipe.errors import ConfigError
 
@@ -77,20 +76,8 @@ def test_pictures_have_pillows_pixels(engine: str, exif: bool, tmp_path: Path) -
         assert np.array_equal(got, pillow(path, exif=exif)), path.name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("media", ["path", "bytes"])
-def test_pictures_of_a_torch_dataset_have_pillows_pixels(engine: str, media: Any, tmp_path: Path) -> None:
-    paths = write(tmp_path / "files", PICTURES)
-    items = [str(p) for p in paths] if media == "path" else [p.read_bytes() for p in paths]
-    dataset = from_torch(Encoded(items), media, WHOLE)  # type: ignore[arg-type]
-    for path, got in zip(paths, outcome(dataset, engine), strict=True):
-        assert not isinstance(got, str), (path.name, got)
-        assert np.array_equal(got, pillow(path)), path.name
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_known_before_anything_is_decoded(name: str, tmp_path: Path) -> None:
-    """By the index; and by every engine with the same word, where there is no index."""
     content, kind = FAULTS[name]
     path = tmp_path / name
     if content is not None:
@@ -100,10 +87,6 @@ def test_faults_are_known_before_anything_is_decoded(name: str, tmp_path: Path) 
     with pytest.raises(Undecodable) as e:
         decode(str(path))
     assert (e.value.kind, e.value.reason) == (bad.kind, bad.reason)
-    for engine in ENGINES:
-        assert outcome(from_torch(Encoded([str(path)]), "path", WHOLE), engine) == [kind]  # type: ignore[list-item]
-        if content is not None:
-            assert outcome(from_torch(Encoded([content]), "bytes", WHOLE), engine) == [kind]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -240,16 +223,6 @@ def test_what_is_written_behind_the_end_does_no_harm(
     assert KINDS[probe(Place(bytes(path))).status] == "ok"
 
 
-def test_peek_sees_what_the_index_sees(tmp_path: Path) -> None:
-    for path in write(tmp_path / "files", PICTURES):
-        known = probe(Place(bytes(path)))
-        stored = known.height, known.width
-        size = stored[::-1] if known.orientation >= 5 else stored
-        for media in (str(path), path.read_bytes()):
-            assert peek(media) == Peeked(*stored, known.coding), path.name
-            assert peek(media, Limits(exif=True)) == Peeked(*size, known.coding, known.orientation), path.name
-
-
 def test_quiet_from_several_threads_leaves_the_filters_alone() -> None:
     before = list(warnings.filters)
     inside = threading.Barrier(2)
@@ -312,7 +285,6 @@ def test_max_pixels(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     paths = write(tmp_path / "c", {"0.jpg": small, "1.jpg": large})
     assert outcome(ImageList(paths, transform=WHOLE, max_pixels=2400), engine)[1] == "bomb"
     assert outcome(ImageFolder(tmp_path, WHOLE, max_pixels=2400), engine)[1] == "bomb"
-    assert outcome(from_torch(Encoded([small, large]), "bytes", WHOLE, max_pixels=2400), engine)[1] == "bomb"
     dataset = ImageList(paths, transform=WHOLE, max_pixels=3000)
     assert dataset.bad(np.arange(2)) == [] and Subset(dataset, [0]).limits.max_pixels == 3000
     assert index_path(dataset._source, dataset.limits) != index_path(dataset._source, Limits(max_pixels=2400))
@@ -333,8 +305,6 @@ def test_max_pixels_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
 def test_max_pixels_is_checked(value: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="max_pixels"):
         ImageList([], max_pixels=value)
-    with pytest.raises(ConfigError, match="max_pixels"):
-        from_torch(Encoded([b""]), "bytes", max_pixels=value)
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow writes no AVIF")

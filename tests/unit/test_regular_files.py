@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 from interpreter import Interpreter
 from odd_files import JPEG
-from support import Encoded
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import files as files_module
-from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.decode import decode
 from gpupipe.codecs.files import NOT_A_FILE, Place, Undecodable, open_regular, read_place
 from gpupipe.codecs.limits import MAX_BYTES, Limits
 from gpupipe.codecs.probe import KINDS, probe
-from gpupipe.datasets import ImageFolder, ImageList, Subset, VideoList, WebDataset, from_torch
+from gpupipe.datasets import ImageFolder, ImageList, Subset, VideoList, WebDataset
 from gpupipe.datasets.index import open_index as build, probe_pool as pool
 from gpupipe.errors import ConfigError, DatasetError
 from gpupipe.reading import check_files
@@ -109,21 +108,13 @@ def test_open_regular_leaves_nothing_open(odd: dict[str, str], tmp_path: Path) -
 def test_the_index_names_them(odd: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for path, kind in odd.items():
         assert KINDS[probe(Place(path.encode())).status] == kind, path
-        for function in (decode, peek):
-            with pytest.raises(Undecodable) as e:
-                function(path)
-            assert e.value.kind == kind, path
+        with pytest.raises(Undecodable) as e:
+            decode(path)
+        assert e.value.kind == kind, path
     for here in (True, False):
         monkeypatch.setattr(pool.PictureProber, "pool_from", 10**9 if here else 1)
         dataset = ImageList([*odd, str(here)], transform=WHOLE)
         assert [b.kind for b in dataset.bad(np.arange(len(odd)))] == list(odd.values())
-
-
-@pytest.mark.parametrize("engine", ["torch", "dali"])
-def test_datasets_without_an_index_name_them(engine: str, odd: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "good.jpg").write_bytes(JPEG)
-    dataset = from_torch(Encoded([*odd, str(tmp_path / "good.jpg")]), "path", WHOLE)  # type: ignore[list-item]
-    assert kinds(dataset, engine) == [*odd.values(), "good"]
 
 
 @pytest.mark.parametrize("engine", ["torch", "dali"])
@@ -263,8 +254,6 @@ def test_max_bytes(engine: str, tmp_path: Path) -> None:
     assert kinds(ImageList(paths, transform=WHOLE, max_bytes=most), engine) == want
     folder = ImageFolder(tmp_path, WHOLE, max_bytes=most)
     assert kinds(folder, engine) == kinds(Subset(folder, [0, 1, 2]), engine) == want
-    for media, items in (("path", [str(p) for p in paths]), ("bytes", [p.read_bytes() for p in paths])):
-        assert kinds(from_torch(Encoded(items), media, WHOLE, max_bytes=most), engine) == want  # type: ignore[arg-type]
     paths[0].write_bytes(JPEG + bytes(9))  # has grown
     assert kinds(folder, engine) == ["bomb", "good", "bomb"]
 
@@ -282,9 +271,8 @@ def test_max_bytes_has_an_index_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "9", None])
 def test_max_bytes_is_checked(value: Any) -> None:
-    for make in (lambda: ImageList([], max_bytes=value), lambda: from_torch(Encoded([b""]), "bytes", max_bytes=value)):
-        with pytest.raises(ConfigError, match="max_bytes"):
-            make()
+    with pytest.raises(ConfigError, match="max_bytes"):
+        ImageList([], max_bytes=value)
 
 
 def test_what_does_not_fit_into_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

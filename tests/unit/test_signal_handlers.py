@@ -112,30 +112,6 @@ def test_other_threads_have_no_handlers(heard: list[int]) -> None:
     assert seen == [ours]
 
 
-def child(forking: bool) -> int:
-    """The status of a forked child that Ctrl-C meets as soon as it runs: 1 if the script's handler raised."""
-    with deferred(forking=forking):
-        pid = os.fork()
-        if not pid:
-            try:
-                signal.raise_signal(signal.SIGINT)
-                os._exit(0)
-            except BaseException:
-                os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
-def test_a_worker_does_not_hear_control_c_from_the_beginning() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert child(forking=True) == 0
-        assert child(forking=False) == 1
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_in_a_finalizer_signals_come_later(heard: list[int]) -> None:
     class Owner:
         pass

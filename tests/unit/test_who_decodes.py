@@ -18,14 +18,14 @@ from gpupipe.codecs.coding import Coding
 pytest.importorskip("nvidia.dali")
 
 from odd_files import DAMAGED, JPEG, PICTURES, encode, picture
-from support import Encoded, images_of, setup_of
+from support import images_of, setup_of
 
 from gpupipe import DataLoader, SampleError, transforms as T
-from gpupipe.codecs.decode import decode, peek
+from gpupipe.codecs.decode import decode
 from gpupipe.codecs.files import Place
 from gpupipe.codecs.jpeg_structure import ODD
-from gpupipe.codecs.probe import Probe, probe
-from gpupipe.datasets import ImageList, Subset, from_torch
+from gpupipe.codecs.probe import Probe, probe, probe_bytes
+from gpupipe.datasets import ImageList, Subset
 from gpupipe.datasets.index import probe_pool as pool
 from gpupipe.engines.dali.codings import SAFE, by_pillow, is_safe
 from gpupipe.engines.dali.engine import DaliEngine
@@ -45,13 +45,6 @@ def write(folder: Path, names: Any = MIXED) -> list[Path]:
     return [folder / name for name in names]
 
 
-def make(kind: str, paths: list[Path], pipeline: Any) -> Any:
-    if kind == "files":
-        return ImageList(paths, transform=pipeline)
-    items: list[Any] = [str(path) if kind == "path" else path.read_bytes() for path in paths]
-    return from_torch(Encoded(items), kind, pipeline)  # type: ignore[arg-type]
-
-
 @pytest.fixture
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     """All that DALI was fed."""
@@ -67,7 +60,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
 
 
 def safe_names(names: Any = MIXED) -> set[str]:
-    return {name for name in names if is_safe(peek(PICTURES[name]).coding)}
+    return {name for name in names if is_safe(probe_bytes(PICTURES[name]).coding)}
 
 
 # ---- the rule
@@ -75,8 +68,8 @@ def safe_names(names: Any = MIXED) -> set[str]:
 
 def test_dali_alone_makes_pillows_pixels_of_every_safe_coding(fed: list[Loaded], tmp_path: Path) -> None:
     """The list is measured, not believed."""
-    names = sorted(name for name in PICTURES if is_safe(peek(PICTURES[name]).coding))
-    assert {peek(PICTURES[name]).coding for name in names} == SAFE and len(names) >= 10
+    names = sorted(name for name in PICTURES if is_safe(probe_bytes(PICTURES[name]).coding))
+    assert {probe_bytes(PICTURES[name]).coding for name in names} == SAFE and len(names) >= 10
     paths = write(tmp_path / "files", names)
     with DataLoader(ImageList(paths, transform=WHOLE), batch_size=1, engine="dali", device="cpu") as loader:
         for path, images in zip(paths, loader, strict=True):
@@ -84,10 +77,10 @@ def test_dali_alone_makes_pillows_pixels_of_every_safe_coding(fed: list[Loaded],
     assert all(ready.pixels is None for ready in fed)  # Pillow had no part in it
 
 
-@pytest.mark.parametrize("kind", ["files", "path", "bytes"])
-def test_dali_is_given_plain_jpeg_files_and_nothing_else(kind: str, fed: list[Loaded], tmp_path: Path) -> None:
+def test_dali_is_given_plain_jpeg_files_and_nothing_else(fed: list[Loaded], tmp_path: Path) -> None:
     paths = write(tmp_path / "files", PICTURES)
-    with DataLoader(make(kind, paths, CROP), batch_size=8, engine="dali", device="cpu", num_workers=2) as loader:
+    images = ImageList(paths, transform=CROP)
+    with DataLoader(images, batch_size=8, engine="dali", device="cpu", num_workers=2) as loader:
         assert sum(len(images_of(batch)) for batch in loader) == len(paths)
     given = set()
     for ready in fed:
@@ -103,15 +96,14 @@ def test_dali_is_given_plain_jpeg_files_and_nothing_else(kind: str, fed: list[Lo
 
 @pytest.mark.part(of=3)
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["files", "path", "bytes"])
 @pytest.mark.parametrize("pipeline", [CROP, WHOLE, T.Compose([T.Resize((30, 30)), T.PILToTensor()])], ids=str)
-def test_pixels_of_both_arrive_in_their_places(kind: str, pipeline: Any, tmp_path: Path) -> None:
+def test_pixels_of_both_arrive_in_their_places(pipeline: Any, tmp_path: Path) -> None:
     paths = write(tmp_path / "files")
     size = 1 if pipeline is WHOLE else 4
     given: dict[str, Any] = {"batch_size": size, "device": "cpu", "seed": 1, "shuffle": True, "num_workers": 2}
     with (
-        DataLoader(make(kind, paths, pipeline), engine="dali", **given) as ours,
-        DataLoader(make(kind, paths, pipeline), engine="torch", **given) as reference,
+        DataLoader(ImageList(paths, transform=pipeline), engine="dali", **given) as ours,
+        DataLoader(ImageList(paths, transform=pipeline), engine="torch", **given) as reference,
     ):
         for _ in range(2):
             for a, b in zip(ours, reference, strict=True):
@@ -180,18 +172,18 @@ def test_nothing_is_written_and_the_cache_may_vanish(name: str, tmp_path: Path, 
 # ---- what is bad
 
 
-@pytest.mark.parametrize("kind", ["files", "path", "bytes"])
-def test_what_pillow_refuses_is_named_beside_what_dali_decodes(kind: str, tmp_path: Path) -> None:
+def test_what_pillow_refuses_is_named_beside_what_dali_decodes(tmp_path: Path) -> None:
     paths = write(tmp_path / "files", ["rgb.jpg", "p.gif", "gray.jpg", "rgb.png"])
     paths[3].write_bytes(DAMAGED)
-    with DataLoader(make(kind, paths, CROP), batch_size=2, engine="dali", device="cpu") as loader:
+    with DataLoader(ImageList(paths, transform=CROP), batch_size=2, engine="dali", device="cpu") as loader:
         iterator = iter(loader)
         assert len(images_of(next(iterator))) == 2
         with pytest.raises(SampleError) as e:
             next(iterator)
         assert [(s.index, s.kind) for s in e.value.samples] == [(3, "undecodable")]
         assert next(iterator, None) is None
-    with DataLoader(make(kind, paths, CROP), batch_size=2, engine="dali", device="cpu", on_error="skip") as loader:
+    images = ImageList(paths, transform=CROP)
+    with DataLoader(images, batch_size=2, engine="dali", device="cpu", on_error="skip") as loader:
         assert [len(images_of(batch)) for batch in loader] == [2, 1]
 
 
@@ -228,7 +220,6 @@ def test_the_sentence_counts_and_says_why(tmp_path: Path) -> None:
     for part in ("2 GIF", "2 PNG", "1 JPEG2000", f"1 JPEG ({ODD['junk']})", "1 JPEG (CMYK)"):
         assert part in sentence, sentence
     assert by_pillow(ImageList(paths[:2])) == "" and "1 of 2 images" in by_pillow(Subset(ImageList(paths), [0, 2]))
-    assert by_pillow(make("path", paths, WHOLE)) == ""
 
 
 @pytest.fixture
@@ -257,11 +248,3 @@ def test_repr_and_report_say_what_pillow_decodes_and_how_fast(loaders: Any, tmp_
     assert re.search(speed, repr(loader.report()))  # also when all is over
     assert "Pillow decode" not in repr(loaders(ImageList(paths[:2], transform=CROP)))
     assert "Pillow decode" not in repr(loaders(ImageList(paths, transform=CROP), engine="torch"))
-
-
-def test_of_a_torch_dataset_it_is_known_afterwards(loaders: Any, tmp_path: Path) -> None:
-    loader = loaders(make("bytes", write(tmp_path / "files"), CROP), num_workers=1)
-    assert loader.report().remarks == []
-    list(loader)
-    (remark,) = loader.report().remarks
-    assert re.fullmatch(r"Pillow decoded 6 images, [\d,]+ a second in one process", remark)

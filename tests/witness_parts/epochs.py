@@ -13,7 +13,7 @@ from gpupipe.pipelines import imagenet
 
 from .case import ALL, EVAL, TRAIN, Case, loader, photos, plain
 from .inputs import COUNT, Inputs
-from .media import Returns, made_of
+from .media import made_of
 from .watch import Watch
 
 __all__ = ["bad_samples", "orders", "ranks", "resuming"]
@@ -81,7 +81,7 @@ def resuming() -> Iterator[Case]:
         f"{k} {name}": m
         for name, t in {"train": TRAIN, "strong": imagenet.train_strong(32, num_classes=13)}.items()
         for k, m in made_of(t).items()
-        if k in ("folder", "torch bytes", "arrays")
+        if k in ("folder", "arrays")
     }
     for name, make in made.items():
 
@@ -125,15 +125,7 @@ def bad_samples() -> Iterator[Case]:
                 x.spoil_more(root)
                 return _bad(dataset, engine, on_error)
 
-            def encoded(x: Inputs, engine: str, on_error: str = on_error, transform: T.Compose = transform) -> Watch:
-                root = x.spoiled()
-                files = sorted(root.rglob("*.jpg"))
-                x.spoil_more(root)
-                source = Returns(files, "path")
-                return _bad(datasets.from_torch(source, media="path", transform=transform), engine, on_error)
-
             yield Case(f"bad/{on_error} folder {name}", ALL, folder)
-            yield Case(f"bad/{on_error} torch path {name}", ("torch", "torch-2", "dali"), encoded)
 
         def of_ranks(x: Inputs, engine: str, on_error: str = on_error) -> Watch:
             return _bad(datasets.ImageFolder(x.spoiled(), TRAIN), engine, on_error, shard=Shard(0, 2), batch_size=3)

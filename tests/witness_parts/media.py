@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 import gpupipe
 from gpupipe import datasets, transforms as T
@@ -18,27 +16,7 @@ from .case import ALL, ENGINES, EVAL, EVERY, TRAIN, Case, noisy, plain
 from .inputs import COUNT, Inputs, package
 from .watch import Watch
 
-__all__ = ["Returns", "made_of", "media", "odd_files"]
-
-
-class Returns:
-    """A torch dataset: ``[i]`` is (a path, bytes, pixels or a PIL image, label)."""
-
-    def __init__(self, files: Sequence[Path], kind: str):
-        self.files = list(files)
-        self.kind = kind
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[Any, int]:
-        path = self.files[i]
-        if self.kind == "path":
-            return path, i
-        if self.kind == "bytes":
-            return path.read_bytes(), i
-        image = Image.open(path)
-        return (image, i) if self.kind == "pil" else (np.asarray(image.convert("RGB")), i)
+__all__ = ["made_of", "media", "odd_files"]
 
 
 class Opaque(torch.utils.data.Dataset[dict[str, Any]]):
@@ -59,7 +37,7 @@ def together(items: list[Any]) -> dict[str, Any]:
 def media() -> Iterator[Case]:
     for name, transform in {"train": TRAIN, "eval": EVAL}.items():
         for medium, make in made_of(transform).items():
-            engines = EVERY if medium in ("folder", "torch bytes") else ALL
+            engines = EVERY if medium == "folder" else ALL
             yield plain(f"medium/{medium} {name}", make, engines, facts=True, shuffle=name == "train")
     user = ("torch", "torch-2")
     yield plain("medium/opaque", lambda _: Opaque(), user, facts=True)
@@ -69,9 +47,6 @@ def media() -> Iterator[Case]:
 
 
 def made_of(transform: T.Compose) -> dict[str, Callable[[Inputs], Any]]:
-    def torch_dataset(kind: Any) -> Callable[[Inputs], Any]:
-        return lambda x: datasets.from_torch(Returns(x.files, kind), media=kind, transform=transform)
-
     def torchvision_folder(x: Inputs) -> Any:
         vision = package("torchvision.transforms")
         steps = [vision.RandomResizedCrop(32), vision.RandomHorizontalFlip(), vision.ToTensor()]
@@ -87,10 +62,6 @@ def made_of(transform: T.Compose) -> dict[str, Callable[[Inputs], Any]]:
         "list from CSV": lambda x: datasets.ImageList(x.list_file, transform=transform),
         "arrays": lambda x: datasets.Arrays(x.pixels, np.arange(COUNT), transform=transform),
         "arrays in gray": lambda x: datasets.Arrays(x.pixels[..., 0], transform=EVAL),
-        "torch path": torch_dataset("path"),
-        "torch bytes": torch_dataset("bytes"),
-        "torch array": torch_dataset("array"),
-        "torch pil": torch_dataset("pil"),
         "torchvision folder": torchvision_folder,
         "subset": lambda x: datasets.Subset(datasets.ImageFolder(x.photos, EVAL), some, transform=transform),
         "torch subset": lambda x: torch.utils.data.Subset(torchvision_folder(x), some),
@@ -118,11 +89,6 @@ def odd_files() -> Iterator[Case]:
         def make(x: Inputs, exif: bool = exif, transform: Any = transform) -> Any:
             return datasets.ImageFolder(x.odd, transform, exif=exif, extensions=endings)
 
-        def returned(x: Inputs, exif: bool = exif, transform: Any = transform) -> Any:
-            files = sorted(p for p in x.odd.rglob("*.*"))
-            return datasets.from_torch(Returns(files, "bytes"), media="bytes", transform=transform, exif=exif)
-
         turned = "exif" if exif else "as stored"
         # One at a time, so that a difference names its file.
         yield plain(f"odd/{name} {turned}", make, facts=True, epochs=1, batch_size=1, shuffle=False)
-        yield plain(f"odd/bytes {name} {turned}", returned, ("torch", "dali"), epochs=1, batch_size=1, shuffle=False)

@@ -130,7 +130,7 @@ class DaliEngine(Engine):
         return images
 
     def _by_pillow(self, ready: Loaded) -> Any:
-        bad, images = make_as_reference(self.setup, ready, self.feed.form)
+        bad, images = make_as_reference(self.setup, ready)
         if bad:
             raise SampleError(bad) from None
         return to_device(images, self.setup)
@@ -140,11 +140,6 @@ class DaliEngine(Engine):
         if time.monotonic() - self._rested > _REST:
             system.trim()
             self._rested = time.monotonic()
-
-    def renew(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
 
     def close(self) -> None:
         built = self.runner.is_built
@@ -174,10 +169,7 @@ class DaliEngine(Engine):
         }
 
     def remarks(self) -> list[str]:
-        by = (
-            ("process", self.setup.num_workers) if self.setup.dataset.runs_user_code else ("thread", self.setup.threads)
-        )
-        made = self.pillow_speed.remarks(*by)
+        made = self.pillow_speed.remarks(self.setup.threads)
         if self.unexplained:
             made.append(
                 f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"

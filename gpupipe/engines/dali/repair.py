@@ -6,36 +6,28 @@ and the reference's batch is used.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ...codecs.decode import Media
 from ...codecs.files import Undecodable
 from ...errors import BadSample
 from ...kernels.apply import Arrays
 from ...kernels.batches import finish_plan, stack_plan
-from ...reading.reader import Loaded, MediaForm
+from ...reading.reader import Loaded
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
-from ...reading.take import Take, TakeBatch, Taken
-from ...reading.windows import window_of
+from ...reading.take import Take
 from ..torch.reference import applied
 
 
-def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[list[BadSample], Any]:
-    """Return (bad samples, images). If no sample is bad, the images are those of the torch engine, on the CPU.
-
-    Args:
-        form: the form of ``ready.media``.
-    """
+def make_as_reference(setup: Setup, ready: Loaded) -> tuple[list[BadSample], Any]:
+    """Return (bad samples, images). If no sample is bad, the images are those of the torch engine, on the CPU."""
     plan, dataset = ready.plan, setup.dataset
     batch = Take.of_setup(setup).batch(plan)
 
     def make(row: int) -> list[Arrays] | BadSample:
         try:
-            taken = _from_user_code(batch, ready, form, row) if dataset.runs_user_code else batch(row)
-            return applied(plan, row, taken)
+            return applied(plan, row, batch(row))
         except Undecodable as e:
             return bad_sample(dataset, int(plan.indices[row]), e)
 
@@ -49,15 +41,3 @@ def make_as_reference(setup: Setup, ready: Loaded, form: MediaForm) -> tuple[lis
                 return list(bad.values()), None
     images = [image for row in range(len(plan)) for image in found[row]]
     return [], finish_plan(plan, stack_plan(plan, images), setup.pipeline.memory_format, dataset.medium)
-
-
-def _from_user_code(batch: TakeBatch, ready: Loaded, form: MediaForm, row: int) -> Taken:
-    """Return the sample that user code returned for a row in a worker process."""
-    if form == "pixels":
-        return Taken([ready.media[row]])
-    if ready.pixels is not None and len(ready.pixels[row]):
-        return Taken([ready.pixels[row]], int(window_of(ready.plan.ops or ()) is not None))
-    data = ready.media[row].tobytes()
-    # Paths are rows of a matrix that is padded with zeros.
-    media: Media = os.fsdecode(data.rstrip(b"\0")) if form == "paths" else data
-    return batch.image(row, media)

@@ -70,7 +70,7 @@ class HostEngine(Engine):
         return {"backend": "CPU", "threads": self.setup.threads, **self._facts, **self.reader.facts()}
 
     def remarks(self) -> list[str]:
-        return self.pillow_speed.remarks("thread", self.setup.threads)
+        return self.pillow_speed.remarks(self.setup.threads)
 
 
 class _Run(Run):

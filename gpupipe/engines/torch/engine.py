@@ -101,9 +101,6 @@ class TorchEngine(Engine):
             )
         return lambda images, target, finish: (finish(images), target)
 
-    def renew(self) -> None:
-        self._workers.close()
-
     def close(self) -> None:
         self._workers.close()
         uploader, self._uploader = self._uploader, None
@@ -137,9 +134,9 @@ class TorchRun(Run):
         plan, result = next(self._results)
         if result.bad:
             raise SampleError(result.bad)
-        plan = resolve_missing(result.plan or plan, self._setup.pipeline)
+        plan = resolve_missing(plan, self._setup.pipeline)
         dataset = self._setup.dataset
-        target = result.target if dataset.runs_user_code else targets_of(dataset, plan)
+        target = targets_of(dataset, plan)
         if self._setup.collates:
             target = with_numbers(target)
         memory_format, medium = self._setup.pipeline.memory_format, dataset.medium

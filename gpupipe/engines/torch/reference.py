@@ -43,7 +43,7 @@ def _referenced(dataset: Dataset, plan: Plan, pipeline: Compose, scaled: bool = 
     """Return (plan with its ops, images)."""
     plan = resolve_missing(plan, pipeline)
     batch = Take.of(dataset, pipeline, scaled=scaled).batch(plan)
-    taken = [batch.known(row) for row in range(len(plan))]
+    taken = [batch(row) for row in range(len(plan))]
     if plan.ops is None:
         plan = resolve_plan(plan, pipeline, np.array([size_of(one.pictures[0]) for one in taken], np.int32))
     images = [image for row, one in enumerate(taken) for image in applied(plan, row, one)]
