@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,15 +60,6 @@ class Options(TypedDict, total=False):
     live: bool
 
 
-class Replaced(NamedTuple):
-    """The object that a subclass assigned to ``loader.batch_sampler``."""
-
-    batches: Any
-    """Lists of indices, possibly without end."""
-    sampler: Any = None
-    """The loader's own sampler, which the batches may be built from. ``begin()`` tells it that an epoch begins."""
-
-
 @dataclass(frozen=True)
 class Arguments:
     """Names, order, types, defaults and checks of the arguments of :class:`gpupipe.DataLoader`, which documents
@@ -106,7 +97,6 @@ class Arguments:
     exclude: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None
     global_batch_size: int | None = None
     live: bool = False
-    replaced: Replaced | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # numpy's integers are accepted, as in torch.

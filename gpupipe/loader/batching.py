@@ -46,10 +46,6 @@ class Batching:
     sampler: SamplerPlan
     given: Any = None
     """A batch sampler whose batches are used as they are. ``batch_size`` is then their likely size."""
-    instead_of: Batching | None = None
-    """The loader's own batching, if a subclass replaced it by ``given``."""
-    within: Any = None
-    """The loader's own sampler, which ``given`` may be built from."""
     scheduled_by: Mapping[str, Any] | None = None
     """Arguments of a loader with this order, if none of torch's samplers stands for it."""
     global_size: int | None = None
@@ -106,13 +102,6 @@ def batching_of(a: Arguments, dataset: Dataset) -> Batching:
     n = len(dataset)
     sampler, batch_size, drop_last = a.sampler, a.batch_size, a.drop_last
     assert batch_size is not None
-    if a.replaced is not None:
-        own = batching_of(a.changed(replaced=None), dataset)
-        plan = translate_batch_sampler(a.replaced.batches, n)
-        # The given batches are used as they are: none is dropped, and they are not divided among ranks.
-        return Batching(
-            own.batch_size, False, Shard(), plan, given=a.replaced.batches, instead_of=own, within=a.replaced.sampler
-        )
     if a.batch_sampler is not None:
         if batch_size != 1 or a.shuffle or sampler is not None or drop_last or a.global_batch_size is not None:
             raise ConfigError(

@@ -24,7 +24,7 @@ from .epoch import EpochIterator
 from .live_session import LiveEpoch
 from .samplers import arguments_within
 from .session import Counts, Session
-from .start import refreshed, session_of, with_arguments
+from .start import refreshed, session_of, with_arguments, with_batches
 from .stats import Stats
 
 _SETTABLE = ("collate_fn", "generator", "num_workers", "pin_memory", "timeout", "worker_init_fn")
@@ -241,10 +241,9 @@ class DataLoader(TorchLoader[Batches]):
 
     @property
     def _followed(self) -> Session:
-        """The session, told whether a subclass has replaced ``batch_sampler`` despite torch's guard, as timm
-        and YOLO do."""
-        if self.batch_sampler is not self._session.batch_sampler:
-            self._session.take_batches(self.batch_sampler)
+        """The session, another one if the script has replaced or changed ``batch_sampler``."""
+        if not self._session.has_batches(self.batch_sampler):
+            self._session = with_batches(self._session, self.batch_sampler)
         return self._session
 
     def __len__(self) -> int:

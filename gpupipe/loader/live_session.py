@@ -39,13 +39,13 @@ from ..script_warnings import warn
 from ..translate.samplers import length_of
 from ..types import Shard
 from .agreement import RankSetting
-from .arguments import Arguments, Replaced
+from .arguments import Arguments
 from .batching import Batching, batching_of
 from .bottleneck import Meter, Work
 from .live_options import cache_of, length, part_of_stream, per_rank, refuse, waits
 from .live_order import LiveOrder, SeededOrder, Tag, TorchsOrder
 from .resolve import device_of
-from .samplers import OwnSampler, own_batches, own_sampler
+from .samplers import own_batches, own_sampler
 from .session import Session, count_samples
 
 
@@ -109,8 +109,6 @@ class LiveSession(Session):
             self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
             within = getattr(self.batch_sampler, "sampler", None)
             self.order = TorchsOrder([self.sampler, self.batch_sampler, within], a.generator, name)
-        if a.replaced is not None:
-            self.take_batches(a.replaced.batches)
         self.prefetch_factor = self.loader.prefetch_factor
         self.ahead = (2 if a.num_workers else 0) if a.prefetch_factor is None else a.prefetch_factor
         """Batches that are made before they are asked for."""
@@ -182,15 +180,6 @@ class LiveSession(Session):
 
     def refreshed(self) -> LiveSession:
         return self  # torch's loader reads everything when an epoch begins
-
-    def take_batches(self, batches: Any) -> None:
-        own = getattr(self.batch_sampler, "sampler", None)
-        replaced = Replaced(batches, own if isinstance(own, OwnSampler) else None)
-        self.batch_sampler, self.arguments = batches, self.arguments.changed(replaced=replaced)
-        if isinstance(self.order, SeededOrder):
-            self.order.position.batching = _batching(self.arguments)
-        else:
-            object.__setattr__(self.loader, "batch_sampler", batches)
 
     def __len__(self) -> int:
         if isinstance(self.order, SeededOrder):

@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import SequentialSampler
 
 from ..datasets.dataset import Dataset
 from ..datasets.sample_form import SampleForm
@@ -26,10 +26,10 @@ from ..samplers import Sampler
 from ..script_warnings import warn
 from ..transforms.compose import Compose
 from ..translate.datasets import fingerprint, translated
-from ..types import Plan, check_integer
+from ..types import Plan
 from .agreement import RankSetting
 from .any_step import FoundStep, batch_at, plan_at, step_at
-from .arguments import Arguments, Replaced
+from .arguments import Arguments
 from .batching import Batching, batching_of
 from .bottleneck import Work
 from .collating import Collate
@@ -37,7 +37,7 @@ from .engine_choice import calls_of, has_calls
 from .epoch import Ahead, EpochIterator
 from .resolve import NotPlanned, Resolved, resolve, same_work
 from .running import Running
-from .samplers import OwnSampler, own_batches, own_sampler
+from .samplers import own_batches, own_sampler
 from .session import Session
 from .state import Cursor, Position, State
 
@@ -69,12 +69,9 @@ class PlannedSession(Session):
         ours = a.sampler is None or isinstance(a.sampler, Sampler)
         self.sampler = own_sampler(self.position) if ours else a.sampler
         self.batch_sampler = own_batches(self.position) if a.batch_sampler is None else a.batch_sampler
-        if a.replaced is not None:
-            self.batch_sampler = a.replaced.batches
-        elif self.batching.given is not None:
+        if self.batching.given is not None:
             self.sampler = SequentialSampler(a.dataset)  # as in torch, which does not use it
-        self._order = getattr(self.batch_sampler, "sampler", None)
-        """Sampler within the loader's batch sampler."""
+        self._parts = _parts(self.batch_sampler)
         self._lengths = self._lengths_now
         self.prefetch_factor = self.resolved.setup.prefetch_factor
         self.running.finalize(self)
@@ -110,7 +107,6 @@ class PlannedSession(Session):
             self._follow_dataset()
         else:
             self._follow(batching_of(a, self.dataset))
-        self._follow_own_batches()
         self.position.batching = self.batching
         return self
 
@@ -127,33 +123,13 @@ class PlannedSession(Session):
             self._resolve(resolved)
 
     @property
-    def _own_batches(self) -> BatchSampler | None:
-        """Return ``loader.batch_sampler`` if the loader made it."""
-        a = self.arguments
-        return self.batch_sampler if a.batch_sampler is None and a.replaced is None else None
-
-    @property
     def _lengths_now(self) -> tuple[Any, ...]:
         """Values that determine the number of batches and that a script may change."""
-        batches = self.batch_sampler
-        own = (getattr(batches, name, None) for name in ("batch_size", "drop_last"))
-        return self.arguments.lengths, *own, id(getattr(batches, "sampler", None))
+        return self.arguments.lengths, *_parts(self.batch_sampler)
 
-    def _follow_own_batches(self) -> None:
-        """Follow the attributes of the loader's own batch sampler, which a script may have set."""
-        own, batching = self._own_batches, self.batching
-        if own is not None and own.sampler is not self._order:
-            self.take_batches(own)
-        elif own is not None and (own.batch_size, own.drop_last) != (batching.batch_size, batching.drop_last):
-            size = check_integer(own.batch_size, "batch_size", 1)
-            self._follow(replace(batching, batch_size=size, drop_last=bool(own.drop_last)))
-
-    def take_batches(self, batches: Any) -> None:
-        own = getattr(self.batch_sampler, "sampler", None)
-        replaced = Replaced(batches, own if isinstance(own, OwnSampler) else None)
-        self.arguments, self.batch_sampler = self.arguments.changed(replaced=replaced), batches
-        self._follow(batching_of(self.arguments, self.resolved.setup.dataset))
-        self.position.batching = self.batching
+    def has_batches(self, batches: Any) -> bool:
+        given = self.arguments.batch_sampler is not None  # its attributes are read in every epoch
+        return super().has_batches(batches) and (given or _parts(batches) == self._parts)
 
     # ---- an epoch
 
@@ -363,3 +339,8 @@ class PlannedSession(Session):
             *(f"note: {remark}" for remark in self.remarks()),
             *(f"pipeline: {pipeline!r}" for pipeline in self._pipelines()),
         ]
+
+
+def _parts(batches: Any) -> tuple[Any, ...]:
+    """Return what a script may set of torch's ``BatchSampler``."""
+    return tuple(getattr(batches, name, None) for name in ("batch_size", "drop_last", "sampler"))

@@ -30,29 +30,17 @@ class OwnSampler:
 
     _position: Position
     for_batches = False
-    has_warned = False
-    _begun: tuple[Position, int] | None = None
-    """Position and epoch of the gpupipe loader that iterates over ``loader.batch_sampler``."""
     _passes = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._position.set_epoch(epoch)
 
-    def begin(self, position: Position) -> None:
-        """Note that a gpupipe loader begins its next epoch, and may iterate over this sampler through a wrapper."""
-        self._begun, self._passes = (position, position.next_epoch), 0
-
     @property
     def _batching(self) -> Batching:
         """Batching of the indices. On a single rank they include the samples of a dropped last batch, as in
         torch's samplers."""
-        batching = self._whole
-        return batching if batching.shard.world_size > 1 else replace(batching, drop_last=False)
-
-    @property
-    def _whole(self) -> Batching:
         batching = self._position.batching
-        return batching if batching.instead_of is None else batching.instead_of
+        return batching if batching.shard.world_size > 1 else replace(batching, drop_last=False)
 
     def __len__(self) -> int:
         return self._batching.any_epoch().samples
@@ -60,27 +48,19 @@ class OwnSampler:
     def __iter__(self) -> Iterator[int]:
         if not self.for_batches:
             return self._indices(0)
-        if self._whole.shard.world_size > 1:
+        if self._position.batching.shard.world_size > 1:
             raise ConfigError(
                 "these batches already belong to this rank, and a loader built from them would divide them again: "
                 "iterate over the gpupipe loader itself, and resume in the middle of an epoch with load_state_dict()"
             )
-        # No gpupipe loader has called begin(), so something else reads the batches.
-        if self._begun is None and not self.has_warned:
-            self.has_warned = True
-            text = "a torch DataLoader that is built from these batches loads them itself, without gpupipe"
-            if self._position.drawn is None:
-                text += "; without seed=, its order differs from that before a restart"
-            warn("something reads loader.batch_sampler", [Reason(text, "batches-read-outside")])
         later, self._passes = self._passes, self._passes + 1
         return self._indices(later)
 
     def _indices(self, later: int) -> Iterator[int]:
         """Yield the indices of the next epoch, or of a later one."""
-        position, epoch = self._begun or (self._position, self._position.next_epoch)
-        batching = self._batching
+        position, batching = self._position, self._batching
         # The seed is drawn only now, where torch's sampler draws its own: a wrapper may have drawn numbers before.
-        order = batching.order(position.seed, epoch + later)
+        order = batching.order(position.seed, position.next_epoch + later)
         batches, step = batching.batches(order), 0
         while batches.has(step):
             yield from order.at(batches.take(step)[0])[0].tolist()

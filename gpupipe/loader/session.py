@@ -115,9 +115,9 @@ class Session(ABC):
         This is the same session, updated to changes in dataset and sampler, or another one if it cannot follow them.
         """
 
-    @abstractmethod
-    def take_batches(self, batches: Any) -> None:
-        """Use ``batches``, possibly without end, which a subclass assigned to ``loader.batch_sampler``."""
+    def has_batches(self, batches: Any) -> bool:
+        """Return whether ``loader.batch_sampler`` is still what this session follows."""
+        return batches is self.batch_sampler
 
     @abstractmethod
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,14 +40,20 @@ def session_of(a: Arguments) -> Session:
 
 def with_arguments(session: Session, **changed: Any) -> Session:
     """Replace a session by one with other arguments at the same position."""
-    state = session.state() if session.has_begun else None
-    session.close()
-    other = session_of(session.arguments.changed(**changed))
-    # A session of the other kind cannot read this state.
-    if state is not None and type(other) is type(session):
-        other.load(state)
-    other.report, other.stats = session.report, session.stats
-    return other
+    return _replaced(session, session.arguments.changed(**changed))
+
+
+def with_batches(session: Session, batches: Any) -> Session:
+    """Return a live session for the batches that the script has put into ``loader.batch_sampler``, as timm and YOLO
+    do, or has set attributes of."""
+    a = session.arguments
+    if isinstance(a.dataset, Dataset) or a.seed is not None or session.shard.world_size > 1:
+        raise ConfigError(
+            "loader.batch_sampler was changed, and an order that gpupipe plans cannot follow it: give batch_size=, "
+            "drop_last=, sampler= or batch_sampler= to the DataLoader"
+        )
+    order: dict[str, Any] = {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
+    return _replaced(session, a.changed(batch_sampler=batches, **order), LiveSession)
 
 
 def refreshed(session: Session) -> Session:
@@ -54,13 +61,19 @@ def refreshed(session: Session) -> Session:
     try:
         return session.refreshed()
     except NotPlanned:
-        session.close()
-        other = LiveSession(session.arguments)
-        # Only the number of the epoch carries over.
-        assert isinstance(session, PlannedSession)
+        return _replaced(session, session.arguments, LiveSession)
+
+
+def _replaced(session: Session, a: Arguments, make: Callable[[Arguments], Session] = session_of) -> Session:
+    state = session.state() if session.has_begun and make is session_of else None
+    session.close()
+    other = make(a)
+    if type(other) is type(session) and state is not None:
+        other.load(state)
+    elif isinstance(session, PlannedSession):  # only the number of the epoch carries over
         other.set_epoch(session.position.next_epoch)
-        other.report, other.stats = session.report, session.stats
-        return other
+    other.report, other.stats = session.report, session.stats
+    return other
 
 
 def _check(dataset: Any) -> None:

@@ -228,7 +228,7 @@ class Position:
             return self.batching.order(self.seed, self.next_epoch)
         own_batches = self.batching.given is not None
         if own_batches:
-            order = self._given()
+            order = self.batching.order(0, self.next_epoch)
         if self.drawn is None:
             self.drawn = self.seed
         else:
@@ -236,13 +236,7 @@ class Position:
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
         if not own_batches:
             return self.batching.order(self.drawn, self.next_epoch)
-        return self._given() if self._workers else order
-
-    def _given(self) -> Order:
-        """Iterate over a batch sampler of user code. It may be built from the loader's own, which asks for the seed."""
-        if self.batching.within is not None:
-            self.batching.within.begin(self)
-        return self.batching.order(0, self.next_epoch)
+        return self.batching.order(0, self.next_epoch) if self._workers else order
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next, at its first sample. Changes nothing if that epoch comes next anyway."""

@@ -14,8 +14,9 @@ from PIL import Image
 from support import BATCH, SEED, N, all_seen, same, seen
 from torchvision import datasets as tv, transforms as tvt
 
-from gpupipe import DataLoader, transforms as T
-from gpupipe.errors import SampleError
+from gpupipe import DataLoader, datasets, transforms as T
+from gpupipe.errors import ConfigError, SampleError
+from gpupipe.loader.planned import PlannedSession
 
 ENGINES = ("torch", "dali")
 
@@ -105,7 +106,7 @@ class AtOnce(Repeat):
 
 def test_batches_put_in_its_place_by_a_subclass(make: Any) -> None:
     """timm, YOLO and others repeat a sampler without end so that workers live on."""
-    one = make(shuffle=True)
+    one = make(shuffle=True, seed=None)
     object.__setattr__(one, "batch_sampler", Repeat(one.batch_sampler))
     endless = iter(one)
     got = [seen(next(endless)) for _ in range(15)]
@@ -115,18 +116,29 @@ def test_batches_put_in_its_place_by_a_subclass(make: Any) -> None:
     assert got[:5] != got[5:10]
 
 
-@pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [Repeat, AtOnce])
-def test_batches_put_in_its_place_follow_the_seed(kind: Any, workers: int, drawn: bool, make: Any) -> None:
-    def first(seed: int, instead: Any) -> list[int]:
+def test_batches_put_in_its_place_follow_torchs_generator(kind: Any, workers: int, make: Any) -> None:
+    def first(seed: int) -> list[int]:
         torch.manual_seed(seed)
-        with make(shuffle=True, seed=None if drawn else seed, num_workers=workers) as loader:
-            object.__setattr__(loader, "batch_sampler", instead(loader.batch_sampler))
+        with make(shuffle=True, seed=None, num_workers=workers) as loader:
+            object.__setattr__(loader, "batch_sampler", kind(loader.batch_sampler))
             return seen(next(iter(loader)))
 
-    assert first(1, kind) != first(2, kind)
-    assert first(1, kind) == first(1, lambda own: own)
+    assert first(1) == first(1) != first(2)
+
+
+def test_batches_of_a_seeded_loader_stay_in_their_place(make: Any, numbered: Path) -> None:
+    named = datasets.ImageFolder(numbered, T.Compose([T.Resize((8, 8)), T.PILToTensor()]))
+    for loader in (make(), make(live=True), make(named, seed=None)):
+        list(loader)
+        loader.batch_sampler.batch_size = 2
+        if isinstance(loader._session, PlannedSession):
+            with pytest.raises(ConfigError, match="give batch_size=, drop_last=, sampler= or batch_sampler="):
+                iter(loader)
+        object.__setattr__(loader, "batch_sampler", Repeat(loader.batch_sampler))
+        with pytest.raises(ConfigError, match="loader.batch_sampler was changed"):
+            len(loader)
 
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain, cycle, islice
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -65,29 +65,6 @@ class CutWithoutEnd:
         return cycle(Cut())
 
 
-class Repeated:
-    """What timm and YOLO put around a loader's own."""
-
-    def __init__(self, batches: Any):
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return chain.from_iterable(iter(self.batches) for _ in iter(int, 1))
-
-
-class Reversed(Repeated):
-    def __iter__(self) -> Iterator[list[int]]:
-        return (batch[::-1] for batch in self.batches)
-
-
-class Instead(DataLoader):
-    """``instead`` makes its batch sampler of the loader's own."""
-
-    def __init__(self, *args: Any, instead: Callable[[Any], Any], **arguments: Any):
-        super().__init__(*args, **arguments)
-        object.__setattr__(self, "batch_sampler", instead(self.batch_sampler))
-
-
 SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "none": lambda data: {},
     "shuffle": lambda data: {"shuffle": True},
@@ -109,10 +86,8 @@ SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "of epochs": lambda data: {"sampler": OfEpochs()},
     "BatchSampler": lambda data: {"batch_sampler": BatchSampler(RandomSampler(data, generator=generator()), 3, False)},
     "BatchSampler, drop_last": lambda data: {"batch_sampler": BatchSampler(WithoutLength(), 3, True)},
-    "batches": lambda data: {"instead": lambda own: Cut()},
-    "batches without end": lambda data: {"instead": lambda own: CutWithoutEnd()},
-    "own ones without end": lambda data: {"shuffle": True, "instead": Repeated},
-    "own ones": lambda data: {"shuffle": True, "instead": Reversed},
+    "batches": lambda data: {"batch_sampler": Cut()},
+    "batches without end": lambda data: {"batch_sampler": CutWithoutEnd()},
 }
 
 
@@ -124,11 +99,10 @@ def make(engine: str, name: str, **more: Any) -> DataLoader:
     else:
         data = Arrays(np.zeros((N, 8, 8, 3), np.uint8), np.arange(N))
     arguments = SAMPLERS[name](data)
-    kind = Instead if "instead" in arguments else DataLoader
     size = {} if "batch_sampler" in arguments else {"batch_size": 3}
     named: Any = "torch" if engine == "torch's own" else engine
     torch.manual_seed(7)
-    return kind(data, engine=named, device="cpu", **{**size, **arguments, **more})
+    return DataLoader(data, engine=named, device="cpu", **{**size, **arguments, **more})
 
 
 def labels(batch: Any) -> list[int]:
@@ -169,7 +143,7 @@ def test_from_every_step(engine: str, name: str) -> None:
     check(engine, name)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "without length", "batches", "own ones without end"])
+@pytest.mark.parametrize("name", ["shuffle", "without length", "batches"])
 @pytest.mark.parametrize("engine", ["torch", "dali"])
 def test_from_some_steps_in_engines_that_read_ahead(engine: str, name: str) -> None:
     check(engine, name, slice(0, None, 3))
