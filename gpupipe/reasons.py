@@ -10,16 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ADVICE = {
-    "batches-read-outside": "iterate over the loader itself, and resume it with load_state_dict()",
-    "blocks-lost": "leave the sampler out and give DataLoader shuffle='blocks' and shard=Shard.from_env()",
     "engine": "change the transform that the engine names",
     "looks-at-pixels": "let Pillow's and torchvision's functions change the image, and end with to_tensor",
-    "order-lost": "leave the sampler out, and give DataLoader the one of gpupipe.samplers and shard=Shard.from_env()",
     "other": "check the setup",
     "other-batch": "keep the number of samples in all ranks' batches when a state is loaded",
     "ranks-apart": "make the loaders in the same order on all ranks, and a loader of one rank without shard=",
     "read-by-torch": "iterate over gpupipe.DataLoader",
-    "rebuilt": "pass shard=gpupipe.Shard.from_env() to gpupipe.DataLoader, so that frameworks keep it",
     "seeded-again": "pass seed= to the loader, and choose an epoch with set_epoch()",
     "uneven-ranks": "use a global_batch_size that the number of ranks divides, or weigh losses by samples",
 }

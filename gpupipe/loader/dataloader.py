@@ -8,12 +8,11 @@ from textwrap import indent
 from typing import Any, Unpack, overload
 
 import torch
-from torch.utils.data import DataLoader as TorchLoader, IterableDataset
+from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
 from .. import provided
 from ..datasets.dataset import Batches, Dataset
-from ..engines.torch.torchs_loader import CollateOfLoader
 from ..html import described
 from ..types import Plan, Shard
 from .accelerate import AnnouncedEpoch, stays_as_it_is
@@ -135,8 +134,8 @@ class DataLoader(TorchLoader[Batches]):
     Lightning does not divide it again; without it, Lightning recreates the loader for each rank, with all its
     arguments. Accelerate divides none of its batches: on several processes it needs ``shard=``, otherwise ``prepare()``
     raises an error. Code that builds a torch DataLoader from attributes of a loader (Accelerate's
-    ``skip_first_batches``, Ray Train's ``prepare_data_loader``) bypasses gpupipe, with a warning: pass ``shard=``, and
-    use ``load_state_dict``.
+    ``skip_first_batches``, Ray Train's ``prepare_data_loader``) bypasses gpupipe: pass ``shard=``, and use
+    ``load_state_dict``.
 
     Raises:
         ConfigError: an argument is wrong, or only planned loaders have it.
@@ -186,8 +185,6 @@ class DataLoader(TorchLoader[Batches]):
     ) -> None: ...
     @taken_as(Arguments)  # type: ignore[misc]  # a test compares its signature with those above
     def __init__(self, arguments: Arguments):
-        if isinstance(arguments.collate_fn, CollateOfLoader):  # of a loader that this one is a copy of
-            arguments = arguments.changed(collate_fn=None)
         if not arguments.shuffle and (within := arguments_within(arguments.sampler)):
             arguments = arguments.changed(**within)
         self._show(arguments, session_of(arguments))
@@ -204,8 +201,7 @@ class DataLoader(TorchLoader[Batches]):
         self.prefetch_factor = session.prefetch_factor if a.num_workers else a.prefetch_factor  # as in torch
         self.batch_size, self.drop_last = session.batch_size, session.drop_last
         self.sampler, self.batch_sampler = session.sampler, session.batch_sampler
-        batches = getattr(self.batch_sampler, "sampler", None)
-        self.collate_fn = CollateOfLoader(batches) if a.collate_fn is None else a.collate_fn
+        self.collate_fn = default_collate if a.collate_fn is None else a.collate_fn
         vars(self)["_set_before"] = {name: getattr(self, name) for name in _SETTABLE}
         self._dataset_kind = _DatasetKind.Iterable if isinstance(a.dataset, IterableDataset) else _DatasetKind.Map
         self._IterableDataset_len_called = None

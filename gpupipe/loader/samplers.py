@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler
 
 from ..errors import ConfigError
-from ..planning.blocks import BlockShuffle
-from ..reasons import Reason
-from ..script_warnings import warn
 from ..types import Shard
 
 if TYPE_CHECKING:
@@ -24,8 +21,7 @@ class OwnSampler:
 
     It is a subclass of one of torch's samplers, by which frameworks tell whether a loader shuffles and whether it is
     divided into ranks already. ``loader.batch_sampler`` contains a second one, which the loader itself does not use.
-    Every pass over it is a further epoch. Code that iterates over it builds a torch loader from it, which loads the
-    batches without gpupipe; a warning says so once.
+    Every pass over it is a further epoch.
     """
 
     _position: Position
@@ -120,25 +116,12 @@ def arguments_within(sampler: Any) -> dict[str, Any]:
     """Return the arguments that Lightning's wrapper around the sampler of a loader stands for, if that loader has an
     order of its own, such as by blocks.
 
-    Returns no arguments for anything else. For another wrapper around such a sampler, a warning says that the order is
-    lost.
+    Returns no arguments for anything else.
     """
     # Lightning's wrapper is a DistributedSampler whose dataset holds the wrapped sampler.
     within = getattr(getattr(sampler, "dataset", None), "_sampler", None)
     if isinstance(sampler, DistributedSampler) and isinstance(within, _Scheduled):
         return {"sampler": None, **within.arguments, "shard": Shard(sampler.rank, sampler.num_replicas)}
-    held = vars(sampler) if hasattr(sampler, "__dict__") else {}
-    deeper = (vars(value) for value in held.values() if hasattr(value, "__dict__"))
-    found = [value for values in (held, *deeper) for value in values.values() if isinstance(value, _Scheduled)]
-    if found and isinstance(found[0].arguments.get("shuffle"), BlockShuffle):
-        text = f"{type(sampler).__name__} picks from the order of a loader that shuffles by blocks"
-        warn(
-            "slow storage is read as with shuffle=True, because a batch may have samples of all blocks",
-            [Reason(text, "blocks-lost")],
-        )
-    elif found:
-        text = f"{type(sampler).__name__} picks from the order of a loader whose order its batches need"
-        warn("batches may have another composition", [Reason(text, "order-lost")])
     return {}
 
 

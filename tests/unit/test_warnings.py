@@ -47,8 +47,11 @@ def test_a_reason_has_a_code_of_the_table() -> None:
 
 
 def test_reasons_of_one_code_are_one_part() -> None:
-    text = sentence([Reason("a", "engine"), Reason("b", "rebuilt"), Reason("c", "engine")])
-    assert text == f"(1) {ADVICE['engine']}, because a and c [engine]; (2) {ADVICE['rebuilt']}, because b [rebuilt]"
+    text = sentence([Reason("a", "engine"), Reason("b", "read-by-torch"), Reason("c", "engine")])
+    assert (
+        text
+        == f"(1) {ADVICE['engine']}, because a and c [engine]; (2) {ADVICE['read-by-torch']}, because b [read-by-torch]"
+    )
 
 
 # ---- filters and places

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 import PIL.Image
 import torch
+from torch.utils.data import get_worker_info
 
 from ...codecs.files import Undecodable
 from ...datasets.dataset import Dataset
@@ -23,10 +26,11 @@ from ...reasons import Reason
 from ...script_warnings import warn
 from ...transforms.compose import Compose
 from ...types import Plan
-from .torchs_loader import is_read_by_torchs_loader
 
 _WARNED: WeakSet[Dataset] = WeakSet()
 """Datasets that torch's loader was found to read."""
+_FRAMES = 8
+"""Calls between torch's loader and a sample, with datasets of torch such as Subset in between."""
 
 
 def reference(dataset: Dataset, plan: Plan, pipeline: Compose, *, scaled: bool = False) -> Any:
@@ -58,7 +62,7 @@ def applied(plan: Plan, row: int, taken: Taken) -> list[Arrays]:
 
 def one_sample(dataset: Dataset, index: int) -> Any:
     """Return ``dataset[index]``, see :meth:`gpupipe.datasets.dataset.Dataset.__getitem__`."""
-    if dataset not in _WARNED and is_read_by_torchs_loader():
+    if dataset not in _WARNED and _is_read_by_torchs_loader():
         _WARNED.add(dataset)
         text = f"it reads {type(dataset).__name__} sample by sample, without an engine, and with torch's random numbers"
         warn("torch's DataLoader iterates over a dataset of gpupipe", [Reason(text, "read-by-torch")])
@@ -107,3 +111,17 @@ def _columns(dataset: Dataset, plan: Plan) -> dict[str, Any]:
     for value in (value for values in found.values() for value in values if isinstance(value, Undecodable)):
         raise value
     return {**targets_of(dataset, plan), **{name: collated(columns[name], found[name]) for name in columns}}
+
+
+def _is_read_by_torchs_loader() -> bool:
+    """Return whether a loader of torch's calls the caller's caller, in this process or in its first worker."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
+            worker = get_worker_info()
+            # One warning is enough for all workers.
+            return worker is None or worker.id == 0
+        frame = frame.f_back
+    return False
