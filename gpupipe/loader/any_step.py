@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from ..datasets.dataset import Dataset
-from ..engines.base import Engine
 from ..errors import ConfigError, StepError
 from ..planning.batches import I64, Batches
 from ..planning.epoch import EpochPlan
@@ -25,11 +24,8 @@ class Planned(Source, Protocol):
     batching: Batching
 
     @property
-    def seed(self) -> int:
-        """Seed of order and augmentation."""
-
-    def plans(self, order: Order, cursor: Cursor) -> EpochPlan:
-        """Return the plans of an epoch from a cursor on."""
+    def seed(self) -> int: ...
+    def plans(self, order: Order, cursor: Cursor) -> EpochPlan: ...
 
 
 def plan_at(session: Planned, epoch: int, step: int) -> Plan:
@@ -44,7 +40,7 @@ def batch_at(session: Planned, epoch: int, step: int) -> Any:
     return _first_of(_Elsewhere(session, *_plans_from(session, epoch, step)), epoch, step)
 
 
-def _first_of(elsewhere: _Elsewhere, epoch: int, step: int) -> Any:
+def _first_of(elsewhere: Any, epoch: int, step: int) -> Any:
     batches = EpochIterator(elsewhere)
     try:
         return next(batches)
@@ -145,7 +141,6 @@ class _Elsewhere:
         self.stats, self.report, self.position = Counts(), BadSampleReport(), _Nowhere()
         self.valid = 0
         self.ahead: Ahead | None = None
-
         self.form, self.collate = session.form, session.collate
 
     def __getattr__(self, name: str) -> Any:
@@ -156,6 +151,3 @@ class _Elsewhere:
 
     def following(self, later: int) -> EpochPlan | None:
         return None
-
-    def build(self) -> Engine:
-        return self._session.build()

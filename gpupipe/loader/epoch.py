@@ -52,15 +52,8 @@ class Ahead:
     stream: PlanStream
 
 
-class Progress(Protocol):
-    """Knows which epoch gave the last batch."""
-
-    def at(self, cursor: Cursor) -> None:
-        """Note that the epoch of this cursor has given a batch."""
-
-
 class Source(Protocol):
-    """Interface between an iterator and the session that made it."""
+    """What an iterator uses of the session that made it, :class:`~gpupipe.loader.planned.PlannedSession`."""
 
     arguments: Arguments
     device: torch.device
@@ -69,39 +62,20 @@ class Source(Protocol):
     valid: int
     running: Running
     generation: int
-    """Current generation. Iterators of earlier generations have ended."""
     bad_samples: BadSamples
     collate: Collate | None
-    """The script's collate function."""
     ahead: Ahead | None
-    """The next epoch, if the last one left an engine working on it."""
 
     @property
-    def position(self) -> Progress:
-        """Position of the loader."""
-
+    def position(self) -> Any: ...
     @property
-    def form(self) -> SampleForm | None:
-        """Form of the samples of a batch."""
-
-    def begin(self) -> tuple[EpochPlan, Cursor]:
-        """Begin the next epoch. Returns its plans, and the cursor in which its iterator records its progress."""
-
-    def following(self, later: int) -> EpochPlan | None:
-        """Plans of the epoch that would come next, or of the one ``later`` epochs after it.
-
-        Returns ``None`` if nothing may be prepared for it before it begins.
-        """
-
-    def build(self) -> Engine:
-        """Build another engine."""
-
-    def grow(self, size: int) -> None:
-        """Build further engines for batches of up to ``size`` samples."""
-
+    def form(self) -> SampleForm | None: ...
     @property
-    def stops(self) -> bool:
-        """Return whether the engine ends with the epoch."""
+    def stops(self) -> bool: ...
+    def begin(self) -> tuple[EpochPlan, Cursor]: ...
+    def following(self, later: int) -> EpochPlan | None: ...
+    def build(self) -> Engine: ...
+    def grow(self, size: int) -> None: ...
 
 
 class EpochIterator:

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from .arguments import DeviceLike, EngineName
     from .dataloader import DataLoader
 
+_SAME = (
+    "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+    "prefetch_factor", "pin_memory_device", "in_order",
+)  # fmt: skip
+
 
 def from_torch(
     torch_loader: Any,
@@ -60,19 +65,10 @@ def from_torch(
     return DataLoader(
         torch_loader.dataset,
         **batches,
-        num_workers=torch_loader.num_workers,
-        collate_fn=_collate(torch_loader),
-        pin_memory=torch_loader.pin_memory,
-        timeout=torch_loader.timeout,
-        worker_init_fn=torch_loader.worker_init_fn,
-        multiprocessing_context=torch_loader.multiprocessing_context,
-        generator=torch_loader.generator,
-        prefetch_factor=torch_loader.prefetch_factor,
+        **{name: getattr(torch_loader, name) for name in _SAME},
         # False is torch's default: worker processes restart in every epoch. None does that here, while False would end
         # DALI's threads as well.
         persistent_workers=torch_loader.persistent_workers or None,
-        pin_memory_device=torch_loader.pin_memory_device,
-        in_order=torch_loader.in_order,
         device=device,
         engine=engine,
         seed=seed,
@@ -94,9 +90,3 @@ def _sampling(torch_loader: Any) -> dict[str, Any]:
         if plain and sampler.generator is torch_loader.generator:
             return {"shuffle": True}
     return {"sampler": sampler}
-
-
-def _collate(torch_loader: Any) -> Any:
-    from torch.utils.data import default_collate
-
-    return None if torch_loader.collate_fn is default_collate else torch_loader.collate_fn

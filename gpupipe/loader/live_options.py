@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..datasets.stream import Stream
 from ..engines.dali.presence import installed
-from ..errors import ConfigError, DatasetError, MissingDependency
+from ..errors import ConfigError, MissingDependency
 from ..planning.blocks import BlockShuffle
 from ..reading.kept import DecodedCache
 from ..samplers import Sampler
@@ -61,10 +60,6 @@ def cache_of(a: Arguments, *, waits: bool) -> DecodedCache | None:
 
 def refuse(a: Arguments) -> None:
     """Raise :class:`ConfigError` for options that only planned sessions have."""
-    if isinstance(a.dataset, (str, os.PathLike)) or not (
-        hasattr(a.dataset, "__getitem__") or hasattr(a.dataset, "__iter__")
-    ):
-        raise DatasetError(f"DataLoader: the dataset is {a.dataset!r}; give one with __len__ and __getitem__")
     for name, value in a.schedule.items():
         raise ConfigError(f"{name}={short_repr(value)}: {_ONLY_PLANNED}")
     if isinstance(a.shuffle, BlockShuffle):

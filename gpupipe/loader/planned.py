@@ -35,7 +35,7 @@ from .bottleneck import Work
 from .collating import Collate
 from .engine_choice import calls_of, has_calls
 from .epoch import Ahead, EpochIterator
-from .resolve import NotPlanned, Resolved, resolve, same_work
+from .resolve import NotPlanned, Resolved, resolve
 from .running import Running
 from .samplers import own_batches, own_sampler
 from .session import Session
@@ -62,7 +62,9 @@ class PlannedSession(Session):
         self.position = Position(self.batching, arguments.seed, arguments.generator, workers=arguments.num_workers > 0)
         self.running = Running()
         self.ahead: Ahead | None = None
+        """The next epoch, if the last one left an engine working on it."""
         self.generation = 0
+        """Iterators of earlier generations have ended."""
         self._happened: list[str] = []
         """Remarks of the engine that was closed last."""
         a = arguments
@@ -118,9 +120,8 @@ class PlannedSession(Session):
             raise NotPlanned
         resolved = resolve(a, dataset)
         self._fingerprint = fingerprint(a.dataset)
-        if not same_work(self.resolved, resolved):
-            self.running.close()
-            self._resolve(resolved)
+        self.running.close()
+        self._resolve(resolved)
 
     @property
     def _lengths_now(self) -> tuple[Any, ...]:
@@ -172,6 +173,7 @@ class PlannedSession(Session):
         self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
 
     def begin(self) -> tuple[EpochPlan, Cursor]:
+        """Begin the next epoch. Returns its plans, and the cursor in which its iterator records its progress."""
         if self.shard.world_size > 1:
             self.position.agreement.check(self._settings())
         self.bad_samples.begin()
@@ -184,6 +186,10 @@ class PlannedSession(Session):
         return EpochPlan(setup.dataset, setup.pipeline, order, batches, self.seed, cursor.epoch, self.bad_samples)
 
     def following(self, later: int) -> EpochPlan | None:
+        """Plans of the epoch that would come next, or of the one ``later`` epochs after it.
+
+        Returns ``None`` if nothing may be prepared for it before it begins.
+        """
         setup = self.resolved.setup
         # User code may look at state that has changed since; pixels in memory belong to the script, which may write to
         # them.

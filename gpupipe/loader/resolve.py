@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from ..transforms.padding import padded
 from ..translate.classes import shown
 from .arguments import TIMEOUT, Arguments, DeviceLike
 from .batching import Batching, batching_of
-from .engine_choice import choose_engine, has_calls
+from .engine_choice import choose_engine
 
 
 class NotPlanned(Exception):
@@ -128,20 +128,6 @@ def _pipeline_for_collate(a: Arguments, dataset: Dataset) -> Compose:
         name = getattr(a.collate_fn, "__qualname__", None) or shown(a.collate_fn)
         raise ConfigError(f"collate_fn={name} beside {pipeline.mixing[0]!r}: remove one of them")
     return padded(pipeline) if len(pipeline.outputs) == 1 and _may_differ_in_size(dataset) else pipeline
-
-
-def same_work(one: Resolved, two: Resolved) -> bool:
-    """Return whether an engine for ``one`` can continue with ``two``. This is certain only for files."""
-    a, b = one.setup, two.setup
-    return (
-        a.dataset.in_files
-        and a.dataset.fingerprint == b.dataset.fingerprint
-        and a.dataset.file(0) == b.dataset.file(0)  # a fingerprint does not depend on the folder
-        and a.pipeline == b.pipeline
-        and not has_calls(a.pipeline)
-        # Everything else is equal; the datasets are compared by their fingerprints.
-        and replace(a, dataset=b.dataset) == b
-    )
 
 
 def _cache_of(a: Arguments, dataset: Dataset) -> DecodedCache | None:

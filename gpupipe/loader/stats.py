@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .bottleneck import Bottleneck
 
@@ -16,58 +16,35 @@ class Stats(dict[str, Any]):
       bottleneck: not known yet)
     """
 
-    @property
-    def epochs(self) -> int:
-        """Epochs that ended."""
-        return int(self["epochs"])
+    epochs: int
+    """Epochs that ended."""
+    batches: int
+    """Batches delivered."""
+    samples: int
+    """Samples delivered."""
+    repaired: int
+    """Batches that were read a second time because of a bad sample."""
+    wait_seconds: float
+    """Seconds that the training loop waited in ``next()``."""
+    work_seconds: float
+    """Seconds that the training loop worked outside of ``next()``."""
+    samples_per_second: float
+    """Samples per second of waiting and work, of one rank."""
+    stall: float
+    """Share of the waiting in both, 0 to 1."""
+    stages: dict[str, float]
+    """Seconds of all threads and worker processes by stage."""
+    images: dict[str, Any] | None
+    """What happened to images that a script's own code opened on this rank: ``"opened"``, ``"waited"`` (made by the
+    engine), and ``"looks"``, how often a line looked at pixels. ``None`` for a planned loader."""
 
-    @property
-    def batches(self) -> int:
-        """Batches delivered."""
-        return int(self["batches"])
+    if not TYPE_CHECKING:  # type checkers find misspelled names
 
-    @property
-    def samples(self) -> int:
-        """Samples delivered."""
-        return int(self["samples"])
-
-    @property
-    def repaired(self) -> int:
-        """Batches that were read a second time because of a bad sample."""
-        return int(self["repaired"])
-
-    @property
-    def images(self) -> dict[str, Any] | None:
-        """What happened to images that a script's own code opened on this rank: ``"opened"``, ``"waited"`` (made by the
-        engine), and ``"looks"``, how often a line looked at pixels. ``None`` for a planned loader."""
-        images: dict[str, Any] | None = self["images"]
-        return images
-
-    @property
-    def wait_seconds(self) -> float:
-        """Seconds that the training loop waited in ``next()``."""
-        return float(self["wait_seconds"])
-
-    @property
-    def work_seconds(self) -> float:
-        """Seconds that the training loop worked outside of ``next()``."""
-        return float(self["work_seconds"])
-
-    @property
-    def samples_per_second(self) -> float:
-        """Samples per second of waiting and work, of one rank."""
-        return float(self["samples_per_second"])
-
-    @property
-    def stall(self) -> float:
-        """Share of the waiting in both, 0 to 1."""
-        return float(self["stall"])
-
-    @property
-    def stages(self) -> dict[str, float]:
-        """Seconds of all threads and worker processes by stage."""
-        stages: dict[str, float] = self["stages"]
-        return stages
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(name) from None
 
     @property
     def bottleneck(self) -> Bottleneck | None:
