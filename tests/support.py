@@ -89,19 +89,6 @@ def write_photos(root: Path, n: int = N) -> Path:
     return root
 
 
-class Encoded:
-    """A torch dataset: ``[i]`` is (bytes, i)."""
-
-    def __init__(self, files: Sequence[bytes]):
-        self.files = list(files)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        return self.files[i], i
-
-
 def pictures(n: int = N, height: int = 48, width: int = 56) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.stack([photograph(height, width, i) for i in range(n)])
 

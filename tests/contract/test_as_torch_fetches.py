@@ -61,14 +61,3 @@ def test_a_dataset_without_samples_has_no_batches(tmp_path: Path) -> None:
         assert len(loader) == 0 and list(loader) == []
         with pytest.raises(ValueError, match="num_samples should be a positive integer"):
             DataLoader(data, 2, shuffle=True, device="cpu")
-
-
-class Whole(Photos):
-    def __getitems__(self, indices: list[int]) -> list[Any]:
-        return [(self[i][0], 100 + i) for i in indices]
-
-
-def test_whole_batches_are_asked_of_a_dataset_that_gives_them(numbered: Path) -> None:
-    for data in (Whole(numbered), torch.utils.data.Subset(Whole(numbered), [1, 3])):
-        for ours, theirs in zip(DataLoader(data, 4, device="cpu"), TorchLoader(data, 4), strict=True):
-            assert ours[1].tolist() == theirs[1].tolist()

@@ -80,15 +80,6 @@ def test_training_and_validation_in_turns(decoding: Case, train: Make, validatio
             assert same(list(two), checked[0])
 
 
-def test_two_loaders_batch_by_batch(decoding: Case, train: Make, validation: Make) -> None:
-    wanted, checked = alone(decoding, training), alone(decoding, validating)
-    with train() as one, validation() as two:
-        for epoch in range(2):
-            pairs = list(zip_longest(one, two))
-            assert same([a for a, _ in pairs if a is not None], wanted[epoch])
-            assert same([b for _, b in pairs if b is not None], checked[epoch])
-
-
 def test_one_loader_within_the_loop_of_another(decoding: Case, train: Make, validation: Make) -> None:
     """Validation every few steps."""
     wanted, checked = alone(decoding, training), alone(decoding, validating)

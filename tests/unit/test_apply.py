@@ -27,7 +27,7 @@ from gpupipe.datasets.dataset import Dataset
 from gpupipe.engines.null import Null
 from gpupipe.engines.torch import Torch
 from gpupipe.engines.torch.reference import reference
-from gpupipe.errors import BadSample, ConfigError, EngineError, PipelineError, SampleError
+from gpupipe.errors import BadSample, ConfigError, PipelineError, SampleError
 from gpupipe.kernels.apply import apply_sample, apply_tail, head_and_tail
 from gpupipe.kernels.geometry import joined_crops
 from gpupipe.pipelines import imagenet
@@ -378,24 +378,6 @@ def test_an_error_of_planning_comes_in_its_turn(workers: int) -> None:
     with pytest.raises(StopIteration):
         next(run)
     engine.close()
-
-
-class Deadly(Photos):
-    def read(self, places: Any) -> list[bytes]:
-        if any(place.offset == 9 for place in places):
-            os._exit(3)
-        return super().read(places)
-
-
-def test_a_worker_that_dies_is_an_engine_error_and_the_next_run_has_new_ones() -> None:
-    dataset, before = Deadly(), children()
-    engine = Torch().build(setup(dataset, num_workers=1))
-    text = r"^worker 0 \(pid \d+\) exited with code 3, after .* restarted .* because worker 0 .*lower num_workers"
-    with pytest.raises(EngineError, match=text):
-        list(engine.run(plans(dataset)))
-    assert len(list(engine.run(iter([plan(dataset, [0, 1])])))) == 1
-    engine.close()
-    assert children() == before
 
 
 def seen_in_worker(_: int) -> None:
