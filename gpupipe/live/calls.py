@@ -255,8 +255,10 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
             waits = isinstance(tensor, WaitingTensor) and tensor.dtype.is_floating_point
             return (_in_place if inplace else _new)(function, tensor, *args, **kwargs) if waits else NotImplemented
         found = _affine(name, args[0], step.shape[0])
-        if found is None or (inplace and tensor.family is not None):
+        if inplace and tensor.family is not None:
             return NotImplemented
+        if found is None:
+            return _by_values(_OUT_OF_PLACE.get(function, function), tensor, args[0], inplace=inplace)
         move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
         value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
         made = _op(tensor, lambda x: function(x, value), (move,))
@@ -266,6 +268,18 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
         return tensor
 
     return call
+
+
+def _by_values(function: Callable[..., Any], tensor: WaitingTensor, values: Any, *, inplace: bool) -> Any:
+    """Arithmetic with a tensor such as a mask, which travels with the call, or which waits too"""
+    plain = type(values) is Tensor and values.device.type == "cpu" and not values.requires_grad
+    made = _later(function, tensor, values) if plain or isinstance(values, WaitingTensor) else NotImplemented
+    if not inplace or made is NotImplemented:
+        return made
+    if (made.shape, made.dtype) != (tensor.shape, tensor.dtype):
+        return NotImplemented
+    tensor.step = made.step
+    return tensor
 
 
 # ---- what keeps a tensor as it is

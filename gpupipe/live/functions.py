@@ -103,8 +103,54 @@ def _enhancer(really: Callable[..., None], enhancer: Any, image: Any) -> None:
     return None
 
 
+class _Band(ImageStep):
+    """One channel of an image in RGB. Only :func:`_merge` finds an op for it."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+def _split(really: Callable[..., Any], image: Any) -> Any:
+    """``Image.split``"""
+    step = step_of(image)
+    if step is None:
+        return really(image)
+    return tuple(image.getchannel(k) for k in range(3)) if step.mode == "RGB" else (image.copy(),)
+
+
+def _channel(really: Callable[..., Any], image: Any, channel: Any) -> Any:
+    """``Image.getchannel``"""
+    step = step_of(image)
+    number = "RGB".find(channel) if channel in ("R", "G", "B") else channel
+    if step is None or step.mode != "RGB" or type(number) is not int or number not in range(3):
+        return really(image, channel)
+    band = _Band(step, lambda im: really(im, number), None, step.size, "L")
+    band.number = number
+    return waiting(band, image)
+
+
+def _merge(really: Callable[..., Any], mode: Any, bands: Any) -> Any:
+    """``Image.merge`` of the channels of one image in another order"""
+    steps = [step_of(band) for band in bands] if mode == "RGB" and isinstance(bands, (list, tuple)) else []
+    some = [step for step in steps if isinstance(step, _Band)]
+    order = [step.number for step in some]
+    if len(some) != len(steps) or {step.before for step in some} != {*[step.before for step in some[:1]]}:
+        return really(mode, bands)
+    moves = rows.permuted(some[0].size, order) if some else None
+    if moves is None:
+        return really(mode, bands)
+
+    def merged(im: Image.Image) -> Image.Image:
+        return really(mode, [im.getchannel(k) for k in order])  # type: ignore[no-any-return]
+
+    return waiting(ImageStep(some[0].before, merged, moves, some[0].size, mode), bands[0])
+
+
 def _catch_pillow() -> None:
     images.install()
+    catch(Image.Image.split, _split)
+    catch(Image.Image.getchannel, _channel)
+    catch(Image.merge, _merge)
     for name in ("crop", "resize", "transpose", "transform", "filter"):
         _image(getattr(Image.Image, name), getattr(rows, name))
     _image(ImageOps.expand, rows.expand, keeps_info=False)

@@ -87,6 +87,11 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "header": lambda im: (im.size, im.mode, im.format, im.info, im.getexif(), im.filename if hasattr(im, "f") else ""),
     "with": lambda im: [x.copy() for x in [im.__enter__()]],
     "split": lambda im: im.split(),
+    "channels": lambda im: (im.getchannel("G"), im.getchannel(2), im),
+    "a wrong channel": lambda im: im.getchannel(3),
+    "merge": lambda im: (Image.merge("RGB", im.split()[::-1]), Image.merge("RGB", im.split()[:1] * 3)),
+    "merge others": lambda im: Image.merge("RGB", [*im.split()[:2], opened(2).resize(im.size).getchannel(0)]),
+    "a wrong merge": lambda im: Image.merge("RGB", im.split()[:2]),
     "blend": lambda im: Image.blend(im, im.transpose(0), 0.3),
     "composite": lambda im: Image.composite(im, im.rotate(90), im.convert("L")),
     "set": lambda im: len({im.size, im.copy().size}),
@@ -98,7 +103,17 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
 def test_looking_at_images(name: str) -> None:
     ours, theirs = twice(lambda: [outcome(IMAGES[name], im) for im in (opened(), opened().resize((20, 18)))])
     assert ours == theirs
-    assert theirs[0][0] != "raises" or name in ("use after closing", "draft")
+    assert theirs[0][0] != "raises" or name in ("use after closing", "draft", "a wrong channel", "a wrong merge")
+
+
+MASK = torch.arange(20 * 24.0).reshape(20, 24) % 3
+
+
+def masked_by_own(x: Tensor) -> Tensor:
+    mask = torch.ones(x.shape[-2:])
+    made = x * mask
+    mask[:] = 5
+    return made
 
 
 def data_set(x: Tensor) -> Tensor:
@@ -170,6 +185,10 @@ TENSORS: dict[str, Callable[[Tensor], Any]] = {
     "memoryview": lambda x: bytes(memoryview(x.numpy())),
     "tolist": lambda x: x.tolist(),
     "item": lambda x: (x.max().item(), float(x[0, 0, 0]), int(x[0, 1, 1] * 255), bool(x[0, 0, 0] > 2)),
+    "a mask": lambda x: (x * MASK, x + x.flip(-1), x.mul_(MASK), x),
+    "a mask of another type": lambda x: (x * (MASK > 1), x * MASK.double(), x),
+    "a mask that is too large": lambda x: (x[:1] * torch.rand(3, 1, 1), x),
+    "a mask that changes": masked_by_own,
     "iterate": lambda x: list(x),
     "unpack": lambda x: [*x],
     "contains": lambda x: 2.0 in x,
@@ -253,6 +272,10 @@ def test_images_and_tensors_wait() -> None:
     """Otherwise the tests above would compare real ones with themselves."""
     with switched(True):
         assert waits(opened().crop((1, 2, 9, 9)).convert("L"))
+        assert waits(Image.merge("RGB", opened().split()[::-1])) and waits(opened().getchannel(0))
+        masked = F.to_tensor(opened())
+        masked *= MASK
+        assert waits(masked) and waits(masked * F.to_tensor(opened(2))) and all(map(waits, masked))
         assert waits(F.to_tensor(opened())) and waits(torch.stack([F.to_tensor(opened())] * 2))
     assert not waits(opened()) and not waits(F.to_tensor(opened()))
 

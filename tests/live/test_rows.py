@@ -87,6 +87,9 @@ IMAGES: dict[str, Callable[[random.Random], Change]] = {
     "Contrast": lambda r: (lambda f: lambda im: ImageEnhance.Contrast(im).enhance(f))(factor(r)),
     "Sharpness": lambda r: (lambda f: lambda im: ImageEnhance.Sharpness(im).enhance(f))(factor(r)),
     "adjust_hue": lambda r: (lambda f: lambda im: _functional_pil.adjust_hue(im, f))(r.uniform(-0.5, 0.5)),
+    "merge": lambda r: (lambda order: lambda im: Image.merge("RGB", [im.split()[k] for k in order]))(
+        r.sample(range(3), 3)
+    ),
     "to_grayscale": lambda r: lambda im: _functional_pil.to_grayscale(im, 3),
     "pad": lambda r: (lambda p, m: lambda im: _functional_pil.pad(im, p, 3, m))(
         sides(r), r.choice(["constant", "edge", "reflect", "symmetric"])
