@@ -20,10 +20,6 @@ body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.75rem; line-height: 1.25; margin: 0 0 .25rem; } h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem;
   overflow-wrap: anywhere; }
 p { margin: .5rem 0; } .lead { color: var(--soft); } a { color: inherit; }
-.cards { display: flex; gap: 1rem; flex-wrap: wrap; margin: 1.5rem 0; }
-.card { flex: 1 1 9rem; border: 1px solid var(--line); border-radius: .6rem; padding: .8rem 1rem; }
-.card b { display: block; font-size: 1.45rem; font-variant-numeric: tabular-nums; } .card span { color: var(--soft);
-  font-size: .88rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 500; } td { white-space: nowrap; }

@@ -35,6 +35,10 @@ _Pair = tuple[Plan, Views, Views, list[Targets], list[Targets]]
 """A plan, DALI's and the reference's images, and the targets of every sample of both."""
 
 
+_WORST = 6
+"""Number of images that differ most to keep."""
+
+
 @dataclass(frozen=True)
 class Step:
     """Result for the pipeline up to one of its transforms."""
@@ -116,7 +120,6 @@ def compare(
     device: str = "cpu",
     seed: int = 0,
     num_workers: int = 2,
-    keep: int = 6,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Comparison:
     """Run the pipeline up to each of its transforms in both engines, with equal plans.
@@ -129,7 +132,6 @@ def compare(
             skipped and listed.
         device: of both engines: ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
         num_workers: threads of DALI.
-        keep: number of worst images to keep.
         progress: called with the name of each step.
 
     Raises:
@@ -153,7 +155,7 @@ def compare(
     if len(pipeline) == 0:
         del parts[0]
     DataLoader(Subset(dataset, runner.indices[:1], transform=pipeline), engine="dali", device=device)  # refuse early
-    steps, worst, unlike = [], _Keep(keep), list[str]()
+    steps, worst, unlike = [], _Keep(), list[str]()
     for name, part in parts:
         progress(name)
         views = [_View(name, kind) for _ in by_view(part.skeleton)]
@@ -224,8 +226,7 @@ class _View:
 class _Keep:
     """Keeps the images that differ most."""
 
-    def __init__(self, count: int):
-        self._count = count
+    def __init__(self) -> None:
         self._found: list[Worst] = []
 
     def offer(
@@ -239,13 +240,13 @@ class _Keep:
     ) -> None:
         if not found.max and targets[0] == targets[1]:
             return
-        lowest = self._found[-1] if len(self._found) >= self._count else None
+        lowest = self._found[-1] if len(self._found) >= _WORST else None
         if lowest is not None and (found.max, found.mean) <= (lowest.max, lowest.mean):
             return
         pixels = to_pixels(dali, ops), to_pixels(reference, ops)
         self._found.append(Worst(path, *pixels, found.max, found.mean, *targets))
         self._found.sort(key=lambda w: (-w.max, -w.mean))
-        del self._found[self._count :]
+        del self._found[_WORST:]
 
     def best(self) -> tuple[Worst, ...]:
         return tuple(self._found)

@@ -17,13 +17,10 @@ class Progress:
 
     On a terminal a bar appears and leaves no trace. Elsewhere one line appears after a second, another one every 30
     seconds, and the last one at the end. Of several ranks on one machine, only the first shows lines.
-
-    Args:
-        unit: what is counted.
     """
 
-    def __init__(self, what: str, total: int | None = None, unit: str = "files"):
-        self._what, self._total, self._unit, self._done = what, total, unit, 0
+    def __init__(self, what: str, total: int | None = None):
+        self._what, self._total, self._done = what, total, 0
         self._bar: Any = None
         self._task: Any = None
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -39,7 +36,7 @@ class Progress:
             self._show()
         if now > self._next_line:
             self._next_line = now + _EVERY
-            self._line(f"{done:,} of {self._total:,} {self._unit}" if self._total else f"{done:,} {self._unit}")
+            self._line(f"{done:,} of {self._total:,} files" if self._total else f"{done:,} files")
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
@@ -55,11 +52,9 @@ class Progress:
             TimeRemainingColumn,
         )
 
-        unit = self._unit
-
         class Speed(ProgressColumn):
             def render(self, task: Task) -> str:
-                return f"{task.speed or 0:,.0f} {unit}/s"
+                return f"{task.speed or 0:,.0f} files/s"
 
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -85,4 +80,4 @@ class Progress:
             self._bar.stop()
         now = _now()
         if now > self._began + _FIRST and self._next_line != float("inf"):
-            self._line(f"{self._done:,} {self._unit} in {now - self._began:.1f} s")
+            self._line(f"{self._done:,} files in {now - self._began:.1f} s")
