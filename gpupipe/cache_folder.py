@@ -62,7 +62,11 @@ def distrust(found: os.stat_result) -> str | None:
     """Return why a cached file must not be trusted: anyone except this user and root may have written it."""
     if not stat.S_ISREG(found.st_mode):
         return "it is not a regular file"
-    if found.st_uid not in (os.geteuid(), 0):
+    return _others_may_write(found, os.geteuid(), 0)
+
+
+def _others_may_write(found: os.stat_result, *owners: int) -> str | None:
+    if found.st_uid not in owners:
         return f"it belongs to user {found.st_uid}, but this is user {os.geteuid()}"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
@@ -80,11 +84,7 @@ def distrust_folder(path: str) -> str | None:
         return f"it cannot be inspected: {e.strerror}"
     if not stat.S_ISDIR(found.st_mode):
         return "it is a link" if stat.S_ISLNK(found.st_mode) else "it is not a folder"
-    if found.st_uid != os.geteuid():
-        return f"it belongs to user {found.st_uid}, but this is user {os.geteuid()}"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):o})"
-    return None
+    return _others_may_write(found, os.geteuid())
 
 
 @contextlib.contextmanager
@@ -136,12 +136,12 @@ def _lock(path: str, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, tidy: bool = True) -> Iterator[BinaryIO]:
+def replacing(path: str) -> Iterator[BinaryIO]:
     """Yield a file to write, which replaces ``path`` when the block succeeds and is removed when it fails.
 
-    ``tidy``: remove leftovers of killed processes that wrote this file.
+    Leftovers of killed processes that wrote this file are removed.
     """
-    for stale in glob.glob(glob.escape(path) + ".*.tmp") if tidy else ():
+    for stale in glob.glob(glob.escape(path) + ".*.tmp"):
         with contextlib.suppress(OSError):
             _remove_abandoned(stale)
     temporary = f"{path}.{os.getpid()}-{threading.get_ident():x}-{time.monotonic_ns():x}.tmp"
