@@ -20,7 +20,7 @@ EXPECT = """What to expect on a GPU, from the documentation of its parts:
 
 - The loader delivers batches on the current stream without waiting for the device. If DALI does all of the work, it
   does not copy.
-- torch does on the device what DALI cannot do exactly (hue, noise, erasing, MixUp, CutMix).
+- torch does on the device what DALI cannot do exactly (hue, erasing, MixUp, CutMix).
 - A batch's memory is kept until the stream that is current at the next `next()` has passed. If you queue work on
   another stream, copy the batch, or call `torch.cuda.current_stream().wait_stream(other)` before you ask for the next
   batch. `tensor.record_stream()` has no effect on DALI's memory.

@@ -20,7 +20,6 @@ GROUPS = {
     "Colors": (
         "ColorJitter(0.4, 0.4, 0.4, 0.1)",
         "RandomGrayscale(0.5)",
-        "RandomChannelPermutation()",
         "RandomPhotometricDistort(p=1)",
         "RandomInvert(0.5)",
         "RandomPosterize(2, p=1)",
@@ -28,9 +27,9 @@ GROUPS = {
         "RandomAutocontrast(p=1)",
         "RandomEqualize(p=1)",
     ),
-    "Filters and noise": ("GaussianBlur(9, (0.1, 3.0))", "RandomAdjustSharpness(3, p=1)", "JPEG((5, 40))"),
+    "Filters": ("GaussianBlur(9, (0.1, 3.0))", "RandomAdjustSharpness(3, p=1)"),
     "Policies": ("RandAugment(magnitude=12)", "TrivialAugmentWide()", "AutoAugment()", "AugMix(severity=5)"),
-    "After ToTensor": ("RandomErasing(p=1)", "GaussianNoise(0, 0.15)"),
+    "After ToTensor": ("RandomErasing(p=1)",),
 }
 
 BEGINNING = """# Transforms in pictures

@@ -3,14 +3,14 @@
 Importing this package registers the forms of all ops (:mod:`.registry`); :mod:`.apply` applies the ops of a plan.
 """
 
-from . import blur_noise, color, dtype, enhance, erasing, geometry, hue, lambda_, structure, warp
+from . import blur, color, dtype, enhance, erasing, geometry, hue, lambda_, structure, warp
 from .registry import ARITHMETIC, BATCH_FORMS, FORMS, has_batch_form, is_arithmetic
 
 __all__ = [
     "ARITHMETIC",
     "BATCH_FORMS",
     "FORMS",
-    "blur_noise",
+    "blur",
     "color",
     "dtype",
     "enhance",

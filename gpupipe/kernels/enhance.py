@@ -1,22 +1,20 @@
-"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization, JPEG."""
+"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization."""
 
 from __future__ import annotations
 
-import io
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ..transforms import ops
 from .color import Factor, largest, number, numbers
 from .device_random import on
 from .levels import sharpness as sharpened, sum_of_nine
-from .picture import Picture, pil, to_bytes
-from .registry import batch_form, form, level_form
+from .picture import to_bytes
+from .registry import batch_form, level_form
 
 
 @level_form(ops.Sharpness)
@@ -188,10 +186,3 @@ def _histograms(x: Tensor) -> Tensor:
     made = torch.zeros((*flat.shape[:-1], 256), dtype=torch.int64, device=x.device)
     one = torch.ones((), dtype=torch.int64, device=x.device)
     return made.scatter_add_(-1, flat.long(), one.expand(flat.shape))
-
-
-@form(ops.JPEG)
-def jpeg(image: Picture, op: ops.JPEG, i: int) -> Picture:
-    file = io.BytesIO()
-    pil(image).save(file, format="JPEG", quality=int(op.quality[i]), subsampling=2)
-    return Image.open(file).copy()

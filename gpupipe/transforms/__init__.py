@@ -5,7 +5,7 @@ The package exports the names in each module's ``__all__``; everything else is i
 
 from . import (
     auto_augment,
-    blur_noise,
+    blur,
     bucket,
     color,
     containers,
@@ -25,7 +25,7 @@ from . import (
     warp,
 )
 from .auto_augment import *
-from .blur_noise import *
+from .blur import *
 from .bucket import *
 from .color import *
 from .compose import Compose
@@ -48,7 +48,7 @@ from .warp import *
 
 __all__ = ["Compose", "Transform"]
 __all__ += auto_augment.__all__
-__all__ += blur_noise.__all__
+__all__ += blur.__all__
 __all__ += bucket.__all__
 __all__ += color.__all__
 __all__ += containers.__all__

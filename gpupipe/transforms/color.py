@@ -1,4 +1,4 @@
-"""Random changes of brightness, contrast, saturation, hue and channel order; conversion to grayscale."""
+"""Random changes of brightness, contrast, saturation and hue; conversion to grayscale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ops.op import F64, Mask
 from .orders import places, random_order
 from .transform import Images, Ops, Transform
 
-__all__ = ["ColorJitter", "Grayscale", "RandomChannelPermutation", "RandomGrayscale"]
+__all__ = ["ColorJitter", "Grayscale", "RandomGrayscale"]
 
 Bounds = tuple[float, float] | None
 
@@ -165,22 +165,3 @@ class RandomGrayscale(Transform):
         if images.channels == 1:
             return (), images
         return (ops.Gray(u[:, 0] < self.p, kind=images.kind),), images
-
-
-@frozen
-class RandomChannelPermutation(Transform):
-    """Permute the channels randomly. All permutations are equally likely.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
-    >>> RandomChannelPermutation()
-    RandomChannelPermutation()
-    """
-
-    DRAWS: ClassVar[int] = 3
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        if images.channels == 1:
-            return (), images
-        order = random_order(u).astype(np.int32)
-        return (ops.ChannelPermutation(everywhere(len(u)), order, always=True),), images

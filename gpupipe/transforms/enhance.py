@@ -1,21 +1,19 @@
-"""Random changes of pixel values: inversion, posterization, solarization, sharpness, histograms, JPEG compression."""
+"""Random changes of pixel values: inversion, posterization, solarization, sharpness, histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
 from . import fields, ops
-from .fields import Converted, Probability, frozen, items
-from .numbers import by_chance, everywhere, i32
+from .fields import Converted, Probability, frozen
+from .numbers import by_chance
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
 __all__ = [
-    "JPEG",
     "RandomAdjustSharpness",
     "RandomAutocontrast",
     "RandomEqualize",
@@ -29,17 +27,6 @@ def _bits(value: int, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= 8:
         raise ConfigError(f"{what} must be an integer from 0 to 8, not {value!r}")
     return int(value)
-
-
-def _quality(value: int | Sequence[int], what: str) -> tuple[int, int]:
-    given: Any = items(value)
-    given = given * 2 if len(given) == 1 and not isinstance(value, Sequence) else given
-    whole = all(isinstance(q, (int, np.integer)) and not isinstance(q, bool) for q in given)
-    if len(given) != 2 or not whole or not 1 <= given[0] <= given[1] <= 100:
-        raise ConfigError(
-            f"{what} must be an integer from 1 to 100, or a pair (lowest, highest) of them, not {value!r}"
-        )
-    return int(given[0]), int(given[1])
 
 
 @frozen
@@ -192,26 +179,3 @@ class RandomEqualize(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         mask, always = by_chance(u[:, 0], self.p)
         return (ops.Equalize(mask, kind=images.kind, always=always),), images
-
-
-@frozen
-class JPEG(Transform):
-    """Compress as JPEG (4:2:0) and decode again.
-
-    Args:
-        quality: 1 to 100, or (lowest, highest), both included. Lower means stronger compression.
-
-    >>> JPEG(75)
-    JPEG(quality=(75, 75))
-    """
-
-    DRAWS: ClassVar[int] = 1
-
-    quality: Converted[int | Sequence[int], tuple[int, int]] = Converted(_quality)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        if images.dtype != "uint8":
-            raise self.refuse(f"the image is {images.dtype} at this point and must be uint8; put it before ToTensor()")
-        low, high = self.quality
-        quality = i32(np.minimum(low + (u[:, 0] * (high - low + 1)).astype(np.int32), high))
-        return (ops.JPEG(everywhere(len(u)), quality, kind=images.kind, always=True),), images

@@ -49,7 +49,6 @@ PIPELINES: dict[str, Callable[[], T.Compose]] = {
         T.ColorJitter(hue=0.3), T.RandomAffine(30, (0.1, 0.1), fill=9), T.RandomPerspective(0.5, 0.5)
     ),
     "blur behind hue": lambda: _after(T.ColorJitter(hue=0.3), T.RandomApply([T.GaussianBlur(5)], 0.5)),
-    "noise": lambda: T.Compose([T.RandomResizedCrop(96), T.ToTensor(), T.GaussianNoise()]),
     "erasing with noise": lambda: T.Compose([*_after(), T.RandomErasing(0.8, value="random")]),
     "mixup": lambda: T.Compose([*_after(), T.MixUp(num_classes=1000)]),
     "cutmix": lambda: T.Compose([*_after(), T.CutMix(num_classes=1000)]),

@@ -246,29 +246,6 @@ def test_crops_on_a_batch(place: str, fill: tuple[float, ...]) -> None:
         equal(as_tensor(apply_sample(x[i].permute(1, 2, 0).numpy().copy(), (op,), i)), got[i], i)
 
 
-# ---- JPEG
-
-
-@pytest.mark.parametrize("quality", [1, 30, 75, 100])
-def test_jpeg(quality: int) -> None:
-    for kind in ("pil", "tensor"):
-        op = O.JPEG(on(1), whole(quality)(1), kind=kind)  # type: ignore[arg-type]
-        for pixels in pictures():
-            for image in (Image.fromarray(pixels), Image.fromarray(pixels).convert("L")):
-                given = image if kind == "pil" else array(image)
-                equal(as_tensor(apply_sample(given, (op,), 0)), F.jpeg(image, quality), image.size)
-
-
-def test_jpeg_of_tensors_is_torchvisions() -> None:
-    x = as_tensor(photograph(50, 70, 0)).contiguous()
-    try:
-        want = F.jpeg(x, 40)
-    except (RuntimeError, AttributeError) as e:  # this build of torchvision has no codec
-        pytest.skip(str(e).splitlines()[0])
-    op = O.JPEG(on(1), whole(40)(1), kind="tensor")
-    equal(as_tensor(apply_sample(x.permute(1, 2, 0).numpy().copy(), (op,), 0)), want, 40)
-
-
 # ---- DALI
 
 TRANSFORMS: dict[str, Any] = {
@@ -284,7 +261,6 @@ TRANSFORMS: dict[str, Any] = {
     "invert": T.RandomInvert(),
     "autocontrast": T.RandomAutocontrast(0.8),
     "equalize": T.RandomEqualize(0.8),
-    "jpeg": T.JPEG((1, 100)),
     "jitter": T.ColorJitter(0.4, 0.4, 0.4, 0.1),
     "jitter without hue": T.ColorJitter(0.8, 0.8, 0.8),
     "jitter of some": T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.7),

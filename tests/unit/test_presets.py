@@ -163,7 +163,6 @@ def test_every_argument_arrives(generation: Any, name: str) -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        (v2.JPEG((5, 50)), T.JPEG((5, 50))),
         (v2.ScaleJitter((40, 50), (0.5, 2.0)), T.ScaleJitter((40, 50), (0.5, 2.0))),
         (v2.RandomShortestSize([30, 40], 100), T.RandomShortestSize([30, 40], 100)),
         (v2.RandomZoomOut(3, (1.0, 2.0), 0.3), T.RandomZoomOut(3, (1.0, 2.0), 0.3)),

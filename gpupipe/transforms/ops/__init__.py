@@ -10,8 +10,8 @@ values belong to the pipeline, and DALI's graph is built from them (:meth:`Op.se
 
 from __future__ import annotations
 
-from . import blur_noise, color, dtype, enhance, erasing, geometry, mixing, structure, warp
-from .blur_noise import *
+from . import blur, color, dtype, enhance, erasing, geometry, mixing, structure, warp
+from .blur import *
 from .color import *
 from .dtype import *
 from .enhance import *
@@ -23,7 +23,7 @@ from .structure import *
 from .warp import *
 
 __all__ = ["OPS", "Dtype", "Kind", "Op"]
-__all__ += blur_noise.__all__
+__all__ += blur.__all__
 __all__ += color.__all__
 __all__ += dtype.__all__
 __all__ += enhance.__all__
@@ -35,7 +35,7 @@ __all__ += warp.__all__
 
 OPS: tuple[type[Op], ...] = tuple(
     op
-    for module in (geometry, warp, color, enhance, blur_noise, erasing, dtype, structure, mixing)
+    for module in (geometry, warp, color, enhance, blur, erasing, dtype, structure, mixing)
     for name, op in vars(module).items()
     if name in module.__all__ and isinstance(op, type)
 )

@@ -1,4 +1,4 @@
-"""Changes of values and histograms: sharpness, posterize, solarize, invert, autocontrast, equalize, JPEG."""
+"""Changes of values and histograms: sharpness, posterize, solarize, invert, autocontrast, equalize."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .color import SUMS, Adjust, adjusted
 from .op import F64, I32, Kind, Masked
 from .promise import CPU, EQUAL, Bound, Promise, Tolerance
 
-__all__ = ["JPEG", "AutoContrast", "Equalize", "Invert", "Posterize", "Sharpness", "Solarize", "SolarizeAdd"]
+__all__ = ["AutoContrast", "Equalize", "Invert", "Posterize", "Sharpness", "Solarize", "SolarizeAdd"]
 
 _STEPS = "one level in the input can become many"
 _STEPPED = Tolerance(EQUAL, gain=255, mean_gain=2, reason=_STEPS)
@@ -88,20 +88,4 @@ class Equalize(Masked):
         ),
     )
 
-    kind: Kind = "pil"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class JPEG(Masked):
-    """Compress as JPEG with ``quality`` 1 to 100, and decode again."""
-
-    PROMISES = (
-        Promise(
-            "jpeg",
-            "JPEG",
-            {CPU: Tolerance(EQUAL, gain=255, mean_gain=2, reason=f"the same libjpeg-turbo; {_STEPS}")},
-        ),
-    )
-
-    quality: I32
     kind: Kind = "pil"

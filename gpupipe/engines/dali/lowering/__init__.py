@@ -3,7 +3,7 @@
 The modules listed here register the lowerings of their ops (:mod:`.registry`).
 """
 
-from . import blur_noise, color, dtype, enhance, geometry, structure, warp
+from . import blur, color, dtype, enhance, geometry, structure, warp
 from .canvas import Canvas, Input, OpAddress
 from .registry import LOWERINGS, lacks, paint
 
@@ -12,7 +12,7 @@ __all__ = [
     "Canvas",
     "Input",
     "OpAddress",
-    "blur_noise",
+    "blur",
     "color",
     "dtype",
     "enhance",

@@ -1,4 +1,4 @@
-"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization, JPEG."""
+"""Ops on values and histograms: sharpness, posterize, inversions, autocontrast, equalization."""
 
 from __future__ import annotations
 
@@ -107,13 +107,3 @@ def equalize(drawn: Selected, op: ops.Equalize) -> Any:
     # A channel that stays is multiplied by 0 here, without a division by 0, and added below.
     stretch = (1.0 - stays) * count / (255.0 * step + stays)
     return to_bytes(even * stretch + 0.5 + image * fn.cast(stays, dtype=types.FLOAT), drawn.canvas.channels)
-
-
-@lowering(ops.JPEG, only="uint8", upright=True)  # blocks start at the upper left corner
-def jpeg(drawn: Selected, op: ops.JPEG) -> Any:
-    quality = drawn.number("quality", types.INT32, 0, lambda op: op.quality.astype(np.int32))
-    image, channels = drawn.image, drawn.canvas.channels
-    if channels == 1:
-        image = fn.color_space_conversion(image, image_type=types.GRAY, output_type=types.RGB)
-    image = fn.jpeg_compression_distortion(image, quality=quality)
-    return fn.slice(image, start=[0], shape=[1], axes=[2]) if channels == 1 else image

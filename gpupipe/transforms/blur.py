@@ -1,21 +1,21 @@
-"""Blur and noise with torchvision's arguments and distributions."""
+"""Blur with torchvision's arguments and distributions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Converted, Flag, Pair, frozen, items
-from .numbers import between, everywhere, seeds
-from .ops import Blur, BoxBlur, Noise
+from .fields import Converted, Pair, frozen, items
+from .numbers import between, everywhere
+from .ops import Blur, BoxBlur
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
-__all__ = ["GaussianBlur", "GaussianNoise", "PILGaussianBlur"]
+__all__ = ["GaussianBlur", "PILGaussianBlur"]
 
 
 def _odd(value: int | Sequence[int], what: str) -> tuple[int, int]:
@@ -37,18 +37,6 @@ def _radii(value: float | Sequence[float], what: str) -> tuple[float, float]:
     if len(radius) not in (1, 2) or not 0 <= radius[0] <= radius[-1] < np.inf:
         raise ConfigError(f"{what} must be a number of at least 0 or (low, high) with 0 <= low <= high, not {value!r}")
     return float(radius[0]), float(radius[-1])
-
-
-def _real(value: Any, what: str) -> float:
-    if not isinstance(value, (int, float)):
-        raise ConfigError(f"{what} must be a number, not {value!r}")
-    return float(value)
-
-
-def _not_negative(value: Any, what: str) -> float:
-    if _real(value, what) < 0:
-        raise ConfigError(f"{what} must not be negative, not {value!r}")
-    return float(value)
 
 
 @frozen
@@ -80,34 +68,6 @@ class GaussianBlur(Transform):
         sigma = between(u[:, 0], *self.sigma)
         op = Blur(everywhere(len(u)), sigma, kernel_size=self.kernel_size, kind=images.kind, always=True)
         return (op,), images
-
-
-@frozen
-class GaussianNoise(Transform):
-    """Add normal noise to every value of a tensor. ``mean`` and ``sigma`` are fractions of the value range.
-
-    Takes and returns a tensor u8 or float ``[1 or 3, H, W]``.
-
-    Args:
-        mean: of the noise, as a share of the value range.
-        sigma: standard deviation of the noise, as a share of the value range.
-        clip: limit the result to the value range.
-
-    >>> GaussianNoise(sigma=0.05)
-    GaussianNoise(mean=0.0, sigma=0.05, clip=True)
-    """
-
-    DRAWS: ClassVar[int] = 1
-
-    mean: Converted[float, float] = Converted(_real, default=0.0)
-    sigma: Converted[float, float] = Converted(_not_negative, default=0.1)
-    clip: Flag = Converted(fields.flag, default=True)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        if images.kind != "tensor":
-            raise self.refuse("torchvision adds noise to tensors only; put ToTensor() or ToImage() before it")
-        noise = Noise(everywhere(len(u)), seeds(u[:, 0]), mean=self.mean, sigma=self.sigma, clip=self.clip, always=True)
-        return (noise,), images
 
 
 @frozen

@@ -1,13 +1,13 @@
-"""Blur and noise."""
+"""Blur."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .op import F64, U64, Dtype, Kind, Masked
+from .op import F64, Dtype, Kind, Masked
 from .promise import CPU, ON_BATCH, Bound, Promise, Tolerance
 
-__all__ = ["Blur", "BoxBlur", "Noise"]
+__all__ = ["Blur", "BoxBlur"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,15 +38,3 @@ class BoxBlur(Masked):
     PROMISES = (Promise("boxblur", "timm's GaussianBlur", ON_BATCH.tolerances),)
 
     radius: F64
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Noise(Masked):
-    """Add normal noise to every value, drawn with ``seed`` of the sample."""
-
-    PROMISES = (ON_BATCH,)
-
-    seed: U64
-    mean: float = 0.0
-    sigma: float = 0.1
-    clip: bool = True

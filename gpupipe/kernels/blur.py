@@ -1,4 +1,4 @@
-"""Blurs and noise."""
+"""Blurs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from ..transforms import ops
-from .device_random import normal, on
+from .device_random import on
 from .levels import blur as blur_rows
 from .picture import Picture, array, chw, hwc, pil, planes, to_bytes
 from .registry import batch_form, form
@@ -60,17 +60,6 @@ def blur_by_axes(image: Picture, op: ops.Blur, i: int) -> Picture:
     values = blur_rows(planes(image).to(dtype), *kernel_size, float(op.sigma[i]))
     filtered = to_bytes(values.round_()) if pixels.dtype == np.uint8 else values.to(torch.from_numpy(pixels[:0]).dtype)
     return hwc(filtered)
-
-
-@batch_form(ops.Noise, together="always")
-def noise_batch(x: Tensor, op: ops.Noise) -> Tensor:
-    values = normal(op.seed, x[0].numel(), x.device).view_as(x)
-    if x.dtype == torch.uint8:
-        # int16 holds values outside 0..255; without clipping they wrap around.
-        made = x + values.mul_(op.sigma * 255).add_(op.mean * 255).to(torch.int16)
-        return (made.clamp_(0, 255) if op.clip else made).to(torch.uint8)
-    made = x + values.to(x.dtype).mul_(op.sigma).add_(op.mean)
-    return made.clamp_(0, 1) if op.clip else made
 
 
 # ---- Pillow's box blur
