@@ -138,7 +138,7 @@ CASES: dict[str, Make] = {
     "erasing": _float(lambda: T.RandomErasing(0.7)),
     "erasing with noise": _float(lambda: T.RandomErasing(0.7, value="random")),
     "zoom out": lambda: T.Compose([T.RandomZoomOut(p=0.7), T.Resize((SIDE, SIDE)), T.PILToTensor()]),
-    "five crops": lambda: T.Compose([T.FiveCrop(60), T.PILToTensor()]),
+    "views": lambda: T.Compose([T.MultiView(T.RandomCrop(60), 5), T.PILToTensor()]),
     "applied at random": _pil(lambda: T.RandomApply([T.GaussianBlur(5)], p=0.5)),
     "one of several": _pil(lambda: T.RandomChoice([T.RandomRotation(10), T.RandomHorizontalFlip(1.0)])),
     **_policies(),

@@ -88,7 +88,7 @@ def _torchvision_transforms() -> Any:
         raise MissingDependency(f"torchvision cannot be imported: {str(e).splitlines()[0]}") from None
 
 
-_OTHERWISE = ("FiveCrop", "Lambda", "TenCrop", "ToDtype")
+_OTHERWISE = ("Lambda", "ToDtype")
 """Transforms that torchvision defines differently under the same name."""
 _OTHER_NAME = {"ToImage": "PILToTensor"}
 

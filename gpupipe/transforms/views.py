@@ -1,24 +1,19 @@
-"""Transforms that create several images from one. The batch is then ``[(view, view, ...), target]``, each view [B, C,
+"""Several images from one. The batch is then ``[(view, view, ...), target]``, each view [B, C,
 h, w]."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ..errors import ConfigError
-from . import fields
 from .compose import flatten
-from .fields import Converted, Pair, frozen
-from .numbers import everywhere, filled, i32
-from .ops import Crop, Flip, Op, Views
+from .fields import frozen
+from .ops import Op, Views
 from .ops.op import F64
 from .transform import Images, Ops, Transform
 
-__all__ = ["FiveCrop", "MultiView", "TenCrop"]
+__all__ = ["MultiView"]
 
 
 @frozen
@@ -94,75 +89,3 @@ class MultiView(Transform):
 
 def _pipeline(value: Any) -> tuple[Transform, ...]:
     return flatten(value if isinstance(value, (list, tuple)) else [value], "MultiView")
-
-
-@frozen
-class FiveCrop(Transform):
-    """Crop the four corners and the center to ``size``: top left, top right, bottom left, bottom right, center.
-
-    The crops are views: later transforms apply to each, and the batch is ``[(5 × [B, C, h, w]), target]``.
-
-    Takes a PIL image or a tensor ``[1 or 3, H, W]``, and returns five of ``size``. A batch is a tuple of five tensors.
-
-    Args:
-        size: height and width, or one number for both.
-
-    >>> FiveCrop(224)
-    FiveCrop(size=(224, 224))
-    """
-
-    size: Pair = Converted(fields.pair)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        branches = [(crop,) for crop in self._crops(images, False, False)]
-        return self._views(branches, images)
-
-    def _crops(self, images: Images, from_right: bool, from_bottom: bool) -> list[Crop]:
-        """Return the crops of the image, or of the mirrored image, with positions in the original image."""
-        h, w = self.size
-        down, right = images.height - h, images.width - w
-        if (down < 0).any() or (right < 0).any():
-            at = int(np.argmax((down < 0) | (right < 0)))
-            raise self.refuse(
-                f"an image of {images.height[at]}x{images.width[at]} pixels is smaller than the crops; put a Resize "
-                "before it"
-            )
-        none = np.zeros_like(down)
-        middle = (np.rint(down / 2).astype(np.int64), np.rint(right / 2).astype(np.int64))
-        places = [(none, none), (none, right), (down, none), (down, right), middle]
-        crops = []
-        for top, left in places:
-            # The mirror image begins at the far edge of the original.
-            top, left = down - top if from_bottom else top, right - left if from_right else left
-            height, width = (i32(filled(len(top), n)) for n in (h, w))
-            crops.append(Crop(i32(top), i32(left), height, width))
-        return crops
-
-    def _views(self, branches: Sequence[tuple[Op, ...]], images: Images) -> tuple[Ops, Images]:
-        height, width = (filled(len(images.sizes), n) for n in self.size)
-        view = images.sized(height, width)
-        return (Views(tuple(branches)),), replace(images, views=(view,) * len(branches))
-
-
-@frozen
-class TenCrop(FiveCrop):
-    """Crop the image like :class:`FiveCrop`, and then its mirror image, which ``vertical_flip`` flips top to bottom.
-
-    Takes a PIL image or a tensor ``[1 or 3, H, W]``, and returns ten of ``size``. A batch is a tuple of ten tensors.
-
-    Args:
-        size: height and width, or one number for both.
-        vertical_flip: flip top to bottom instead of left to right.
-
-    >>> TenCrop(224).vertical_flip
-    False
-    """
-
-    vertical_flip: bool = False
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        # Crop first, because mirroring the crop is less work than mirroring the image.
-        flip = Flip(everywhere(len(u)), axis="vertical" if self.vertical_flip else "horizontal")
-        mirrored = self._crops(images, not self.vertical_flip, self.vertical_flip)
-        crops = self._crops(images, False, False)
-        return self._views([*((crop,) for crop in crops), *((crop, flip) for crop in mirrored)], images)

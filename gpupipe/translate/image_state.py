@@ -16,8 +16,6 @@ class ImageState:
     for_own_dataset: bool = False
     """Whether a dataset of gpupipe takes the pipeline, so that boxes follow its ops and clips are possible."""
     kind: str = "pil"
-    views: bool = False
-    """Whether there are several views of the image."""
     made: list[list[Transform]] = field(default_factory=list)
     """What each earlier transform became."""
 
@@ -29,8 +27,6 @@ class ImageState:
                 self.kind = kind
             elif isinstance(t, ours.Grayscale):
                 self.channels = t.num_output_channels
-            elif isinstance(t, ours.FiveCrop):
-                self.views = True
 
     def undo_to_tensor(self) -> bool:
         """Remove the last step and return ``True`` if it was ``ToTensor()``."""

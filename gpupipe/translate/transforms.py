@@ -149,10 +149,6 @@ def _function(function: Any, place: ImageState, *types: type) -> Lambda:
     libraries = {cls.__module__.partition(".")[0] for cls in type(function).__mro__}
     if libraries & {"torchvision", "timm"}:
         raise UnsupportedError("it is a subclass; wrap it in gpupipe.transforms.Lambda to call it as a function")
-    if place.views:
-        raise UnsupportedError(
-            "it is a function of all views at once; the batch is a tuple of views, so stack them in the training loop"
-        )
     return Lambda(function, *types)
 
 

@@ -97,18 +97,6 @@ def test_views_without_labels(device: str) -> None:
         assert type(batch) is tuple and [view.shape[2] for view in batch] == [32, 16]
 
 
-@pytest.mark.parametrize("crops", [T.FiveCrop(24), T.TenCrop(24)], ids=["five", "ten"])
-def test_crops_are_views(crops: Any, decoding: Case) -> None:
-    """Later transforms do the same to each of them, with the same draws."""
-    dataset = decoding.dataset(T.Compose([T.Resize((40, 40)), crops, T.RandomVerticalFlip(), T.PILToTensor()]))
-    images, _ = next(iter(decoding.loader(dataset)))
-    assert len(images) == (10 if isinstance(crops, T.TenCrop) else 5)
-    assert all(view.shape == (BATCH, 3, 24, 24) and view.dtype == torch.uint8 for view in images)
-    plan = plans_of(dataset)[0]
-    plan = resolved(dataset, plan, sizes_at(decoding, plan))
-    assert levels(images, dataset, plan, 1.0) < (0.5 if decoding.engine == "dali" else 1e-9)
-
-
 def test_views_resume_and_are_bitwise_the_same(decoding: Case) -> None:
     loader = decoding.loader(decoding.dataset(VIEWS))
     whole = list(loader)

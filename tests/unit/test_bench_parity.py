@@ -63,7 +63,7 @@ def test_measuring_on_the_cpu(kind: parity.Kind) -> None:
 
 
 def test_a_difference_is_found_in_whatever_view_it_is() -> None:
-    dataset = parity.arrays("photographs", parity.CASES["five crops"], 3)
+    dataset = parity.arrays("photographs", parity.CASES["views"], 3)
     one = parity.batches(dataset, "dali", "cpu")
     two = [tuple(v.clone() for v in views) for views in one]
     assert len(one[0]) == 5 and parity.apart(dataset, one, two).equal == 1

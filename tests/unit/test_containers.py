@@ -190,7 +190,7 @@ TENSOR = "changes the type of the image"
         (lambda: T.Compose([T.RandomApply([T.ToTensor()])]), TENSOR),
         (lambda: T.Compose([T.RandomApply([T.PILToTensor()])]), TENSOR),
         (lambda: T.Compose([T.RandomChoice([T.Grayscale(1), T.Pad(1)])]), TENSOR),
-        (lambda: T.Compose([T.RandomApply([T.FiveCrop(3)])]), "several views"),
+        (lambda: T.Compose([T.RandomApply([T.MultiView(T.CenterCrop(3), 2)])]), "several views"),
         (lambda: T.Compose([T.RandomApply([T.Lambda(len, batch=True)])]), "len works on the whole batch and cannot"),
         (lambda: T.Lambda(3), "lambd must be callable, not 3"),
         (lambda: T.Lambda(len, "x"), "types must be classes"),

@@ -132,7 +132,7 @@ def test_what_moves_pixels_says_so() -> None:
     moves = {op.__name__ for op in O.OPS if op.geometric is True}  # type: ignore[comparison-overlap]
     assert moves == {"Crop", "Resize", "Flip", "Warp", "Perspective", "Call"}
     (mix,) = T.Compose([T.AugMix()]).skeleton
-    (views,) = T.Compose([T.FiveCrop(9)]).skeleton
+    (views,) = T.Compose([T.MultiView(T.CenterCrop(9), 2)]).skeleton
     (bright,) = T.Compose([T.ColorJitter(0.3)]).skeleton
     assert mix.geometric and views.geometric and not bright.geometric
     assert bright.sendable and not T.Compose([lambda image: image]).skeleton[0].sendable

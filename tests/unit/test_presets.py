@@ -144,8 +144,6 @@ EVERY = {
         g.RandomOrder([g.RandomInvert(), g.RandomEqualize()]),
         T.RandomOrder([T.RandomInvert(), T.RandomEqualize()]),
     ),
-    "FiveCrop": lambda g: (g.FiveCrop(20), T.FiveCrop(20)),
-    "TenCrop": lambda g: (g.TenCrop((20, 24), vertical_flip=True), T.TenCrop((20, 24), vertical_flip=True)),
     "RandAugment": lambda g: (g.RandAugment(3, 5, 20, fill=[1, 2, 3]), T.RandAugment(3, 5, 20, fill=(1, 2, 3))),
     "TrivialAugmentWide": lambda g: (g.TrivialAugmentWide(), T.TrivialAugmentWide()),
     "AutoAugment": lambda g: (g.AutoAugment(v1.AutoAugmentPolicy.SVHN), T.AutoAugment("svhn")),
@@ -193,8 +191,6 @@ def _halved(image: Any) -> Any:
 def test_functions_become_lambdas_where_they_see_one_image() -> None:
     pipeline = pipeline_of(v1.Compose([v1.CenterCrop(8), v1.Lambda(_halved), _halved, v1.ToTensor()]))
     assert list(pipeline)[1:3] == [T.Lambda(_halved)] * 2
-    with pytest.raises(TranslationError, match="stack them in the training loop"):
-        pipeline_of(v1.Compose([v1.TenCrop(8), v1.Lambda(_halved)]))
     tensors_only = v2.Lambda(_halved, torch.Tensor)
     assert list(pipeline_of(tensors_only)) == [T.Lambda(_halved, torch.Tensor)]
 

@@ -177,7 +177,7 @@ def test_ids_outside_the_image_and_data_types() -> None:
 
 @pytest.mark.parametrize(("steps", "columns", "error", "message"), [
     ([lambda image: image], {"mask": targets.Masks(IMAGES[..., 0])}, PipelineError, "the columns 'mask' cannot follow"),
-    ([T.FiveCrop(9)], {"mask": targets.Masks(IMAGES[..., 0])}, PipelineError, "several views"),
+    ([T.MultiView(T.CenterCrop(9), 2)], {"mask": targets.Masks(IMAGES[..., 0])}, PipelineError, "several views"),
     ([T.SanitizeBoundingBoxes()], {"mask": targets.Masks(IMAGES[..., 0])}, ConfigError, "needs boxes"),
 ])  # fmt: skip
 def test_what_targets_cannot_follow_is_refused(steps: Any, columns: Any, error: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""MultiView, FiveCrop and TenCrop: numbers, order, and everything that has to know of views."""
+"""MultiView: numbers, order, and everything that has to know of views."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import write_photos
 
 from gpupipe import transforms as T
 from gpupipe.bench.measure import count_images
 from gpupipe.datasets import ImageFolder
 from gpupipe.errors import ConfigError, PipelineError
-from gpupipe.kernels.apply import apply_sample
 from gpupipe.parity.compare import compare
-from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Flip, Views, by_view
 
 KEYS = np.arange(2000, dtype=np.uint64)
@@ -72,55 +69,14 @@ def test_views_of_one_pipeline_are_the_same_as_so_many_pipelines() -> None:
         (lambda: T.MultiView(T.Resize(3), 0), "views must be a positive integer"),
         (lambda: T.MultiView(T.Resize(3), True), "views must be a positive integer"),
         (lambda: T.MultiView([[3]]), "MultiView: 3 .* is not a gpupipe transform"),
-        (lambda: T.Compose([T.MultiView([[T.FiveCrop(3)], []])]), "views within a view"),
-        (lambda: T.Compose([T.MultiView(T.ToTensor(), 2), T.FiveCrop(3)]), "already has several views"),
+        (lambda: T.Compose([T.MultiView([[T.MultiView(T.CenterCrop(3), 2)], []])]), "views within a view"),
+        (lambda: T.Compose([T.MultiView(T.ToTensor(), 2), T.MultiView([[], []])]), "already has several views"),
         (lambda: T.Compose([T.MultiView([T.ToTensor(), []]), T.Normalize((0,), (1,))]), "PIL image at this point"),
-        (lambda: T.FiveCrop(0), "FiveCrop: size must be"),
-        (lambda: T.TenCrop((1, 2, 3)), "TenCrop: size must be"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Any, match: str) -> None:
     with pytest.raises((ConfigError, PipelineError), match=match):
         make()
-
-
-# ---- FiveCrop, TenCrop
-
-
-@pytest.mark.parametrize("size", [(40, 50), (33, 33), (20, 61)])
-@pytest.mark.parametrize("crop", [20, (11, 32), (19, 31), (20, 33)])
-@pytest.mark.parametrize("tensor", [False, True])
-def test_the_crops_and_their_order_are_those_of_torchvision(size: Any, crop: Any, tensor: bool) -> None:
-    v2 = pytest.importorskip("torchvision.transforms.v2")
-    image = Image.fromarray(photograph(*size, 5))
-    before = [T.PILToTensor()] if tensor else []
-    given = v2.functional.pil_to_tensor(image) if tensor else image
-    for ours, theirs in (
-        (T.FiveCrop(crop), v2.FiveCrop(crop)),
-        (T.TenCrop(crop), v2.TenCrop(crop)),
-        (T.TenCrop(crop, vertical_flip=True), v2.TenCrop(crop, vertical_flip=True)),
-    ):
-        found, *_ = T.Compose([*before, ours]).resolve(0, 0, KEYS[:1], [size])
-        want = [np.asarray(x.permute(1, 2, 0) if tensor else x) for x in theirs(given)]
-        got = apply_sample(image, found, 0)
-        assert isinstance(got, tuple) and len(got) == len(want)
-        assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
-
-
-def test_an_image_smaller_than_the_crops_is_named() -> None:
-    with pytest.raises(PipelineError, match="an image of 40x31 pixels is smaller than the crops; put a Resize"):
-        T.Compose([T.FiveCrop(32)]).resolve(0, 0, KEYS[:2], [[40, 50], [40, 31]])
-
-
-def test_a_bad_sample_needs_no_size_that_fits() -> None:
-    from gpupipe.planning.epoch import resolve_plan
-    from gpupipe.types import Plan
-
-    pipeline = T.Compose([T.FiveCrop(32)])
-    plan = Plan(0, 0, 0, np.arange(3), KEYS[:3], 3, 3)
-    for sizes in ([[0, 0], [40, 50], [40, 60]], [[0, 0]] * 3):
-        resolved = resolve_plan(plan, pipeline, np.array(sizes, np.int32))
-        assert resolved.sizes is not None and resolved.sizes.tolist() == sizes
 
 
 # ---- what has to know of views

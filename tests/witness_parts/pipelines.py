@@ -152,8 +152,6 @@ def transforms() -> Iterator[Case]:
     for name, rest in floats.items():
         yield plain(f"transform/{name}", photos([crop, T.ToTensor(), *rest]))
     views: dict[str, list[Any]] = {
-        "FiveCrop": [T.Resize(48), T.FiveCrop((24, 28)), T.ToTensor()],
-        "TenCrop": [T.Resize(48), T.TenCrop(24, vertical_flip=True), T.PILToTensor()],
         "MultiView": [
             T.RandomHorizontalFlip(),
             T.MultiView([[T.RandomResizedCrop(20), T.RandomGrayscale(0.5)], [T.Resize((30, 24)), T.RandomInvert()]]),
