@@ -205,7 +205,6 @@ NOTES = """\
 ## What differs from torchvision
 
 - `ColorJitter` draws the order of its four changes for each image, as torchvision does.
-- `RandomOrder` takes at most four transforms, because one sequence of ops must contain every order.
 - `Lambda` runs on the host in both engines; with `batch=True` it runs on the device, on the batch. If the function
   returns another shape or type, declare it: `returns="float32[9, 3, 12, 12]"`.
 - `MixUp` and `CutMix` run in torch on the batch, with their targets, equally in both engines.

@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError
-from . import fields, orders
+from . import fields
 from .compose import flatten
 from .fields import Converted, Probability, frozen
 from .ops import Op
 from .ops.op import F64, I64, Mask
 from .transform import Images, Ops, Transform
 
-__all__ = ["RandomApply", "RandomChoice", "RandomOrder"]
+__all__ = ["RandomApply", "RandomChoice"]
 
 
 @frozen
@@ -92,13 +92,8 @@ class _Container(Transform):
     transforms: Members = Converted(_members(flat=False))
 
     @property
-    def own(self) -> int:
-        """Number of uniform numbers that the container itself needs."""
-        return 1
-
-    @property
     def draws(self) -> int:
-        return self.own + sum(t.draws for t in self.transforms)
+        return 1 + sum(t.draws for t in self.transforms)
 
     @property
     def on_batch(self) -> bool:
@@ -110,7 +105,7 @@ class _Container(Transform):
 
     def _uniforms(self, u: F64) -> list[F64]:
         """Return the uniform numbers of each member."""
-        ends = np.cumsum([self.own, *(t.draws for t in self.transforms)]).tolist()
+        ends = np.cumsum([1, *(t.draws for t in self.transforms)]).tolist()
         return [u[:, a:b] for a, b in pairwise(ends)]
 
     def _masked(self, member: Transform, u: F64, images: Images, mask: Mask, passing: I64) -> tuple[Ops, I64]:
@@ -215,48 +210,3 @@ class RandomChoice(_Container):
             found, sizes = self._masked(member, numbers, images, choice == k, sizes)
             ops.extend(found)
         return tuple(ops), replace(images, sizes=sizes)
-
-
-@frozen
-class RandomOrder(_Container):
-    """Apply all of ``transforms``, in a random order for each image.
-
-    The graph must contain every order: two transforms take 3 steps, three take 7 and four, the maximum, take 12. Each
-    step applies to a part of the images (see :mod:`gpupipe.transforms.orders`).
-
-    Takes and returns what its transforms do. They must return the same kind and number of channels that they take.
-
-    Args:
-        transforms: transforms or functions.
-
-    >>> from gpupipe.transforms import ColorJitter
-    >>> len(RandomOrder([ColorJitter(brightness=0.4), ColorJitter(contrast=0.4)]).transforms)
-    2
-    """
-
-    transforms: Members = Converted(_members(flat=False))
-
-    def __post_init__(self) -> None:
-        n = len(self.transforms)
-        if n > orders.MOST:
-            raise ConfigError(
-                f"RandomOrder: {n} transforms would take about {n * n - 2 * n + 4} steps, because these must contain "
-                f"every order; use at most {orders.MOST}, for example two RandomOrder in a row, or a RandomChoice "
-                "between a few fixed orders"
-            )
-
-    @property
-    def own(self) -> int:
-        return len(self.transforms)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        ops: list[Op] = []
-        numbers = self._uniforms(u)
-        for k, mask in orders.places(orders.random_order(u[:, : self.own])):
-            # An image takes each member once, so all places of a member share its numbers.
-            found, sizes = self._masked(self.transforms[k], numbers[k], images, mask, images.sizes)
-            ops.extend(found)
-            # A later member may draw by boxes, and must find them where this one moved them.
-            boxes = None if images.boxes is None else images.boxes.moved(found, images.sizes)
-            images = replace(images, sizes=sizes, boxes=boxes)
-        return tuple(ops), images

@@ -36,7 +36,7 @@ class OnObjects(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         raise self.refuse(
             "it changes boxes after all pixels were moved; put it into the Compose itself, not into views, "
-            "RandomApply, RandomChoice or RandomOrder"
+            "RandomApply or RandomChoice"
         )
 
     def change(self, boxes: Array, format: BoxFormat, size: Size) -> Found:

@@ -22,8 +22,6 @@ PLACES: dict[int, tuple[int, ...]] = {
 }
 """Step at each place, by number of steps. The first steps have the most places."""
 
-MOST = max(PLACES)
-
 
 def random_order(u: F64) -> I64:
     """Return i64[B, n], a uniformly random permutation per image, given uniform numbers f64[B, n]."""

@@ -30,7 +30,7 @@ class _Temporal(Transform):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         raise self.refuse(
             "it selects frames of the whole clip before any image exists; put it into the Compose itself, not "
-            "into views, RandomApply, RandomChoice or RandomOrder"
+            "into views, RandomApply or RandomChoice"
         )
 
 

@@ -173,5 +173,5 @@ _OURS = {
     for name, cls in ((name, getattr(ours, name)) for name in ours.__all__)
     if issubclass(cls, Transform) and cls is not Transform
 }
-_CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder")
+_CONTAINERS = ("RandomApply", "RandomChoice")
 """Containers, whose transforms are translated first."""

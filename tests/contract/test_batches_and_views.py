@@ -32,7 +32,8 @@ SOME = T.Compose(
     [
         T.RandomApply([T.Resize((48, 48)), T.RandomVerticalFlip()], p=0.5),
         T.RandomChoice([T.CenterCrop(40), [T.Resize((40, 40)), T.RandomGrayscale(0.5)]]),
-        T.RandomOrder([T.RandomHorizontalFlip(), T.RandomResizedCrop(40, scale=(0.5, 1.0))]),
+        T.RandomHorizontalFlip(),
+        T.RandomResizedCrop(40, scale=(0.5, 1.0)),
         T.PILToTensor(),
     ]
 )

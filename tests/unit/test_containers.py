@@ -1,13 +1,11 @@
-"""RandomApply, RandomChoice, RandomOrder and functions: what is drawn, and that images left out come out untouched."""
+"""RandomApply, RandomChoice and functions: what is drawn, and that images left out come out untouched."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import pickle
 import random
-from collections import Counter
 from typing import Any, cast
 
 import numpy as np
@@ -77,17 +75,6 @@ def test_random_choice_takes_one(p: Any) -> None:
     assert chi_square_p(taken.sum(axis=1), expected / expected.sum() * N) > P
 
 
-def test_random_order_has_every_order_equally_often() -> None:
-    members = [T.RandomHorizontalFlip(1.0), T.RandomVerticalFlip(1.0), T.RandomGrayscale(1.0), T.RandomInvert(1.0)]
-    for n in (2, 3, 4):
-        found, _ = resolve(T.RandomOrder(members[:n]))
-        steps = [(type(op).__name__, getattr(op, "axis", "")) for op in found]
-        masks = np.stack([op.mask for op in found], axis=1)
-        taken = Counter(tuple(step for step, mask in zip(steps, row, strict=True) if mask) for row in masks)
-        assert set(taken) == set(itertools.permutations(dict.fromkeys(steps)))
-        assert chi_square_p(list(taken.values()), N / math.factorial(n)) > P
-
-
 @pytest.mark.parametrize("n", range(1, 5))
 def test_the_places_have_every_order_within_them_and_none_could_be_left_out(n: int) -> None:
     row = orders.PLACES[n]
@@ -107,15 +94,11 @@ def test_each_transform_has_numbers_of_its_own() -> None:
     (a, b), _ = resolve(T.RandomApply([T.RandomHorizontalFlip(), T.RandomVerticalFlip()], p=1.0))
     counts = [(x & y).sum() for x in (a.mask, ~a.mask) for y in (b.mask, ~b.mask)]
     assert chi_square_p(counts, N / 4) > P
-    members = [T.RandomApply([T.RandomHorizontalFlip(1.0)]), T.RandomVerticalFlip()]
-    early, b, late = resolve(T.RandomOrder(members))[0]
-    counts = [(x & y).sum() for x in (early.mask, late.mask) for y in (b.mask, ~b.mask)]
-    assert chi_square_p(counts, N / 8) > P and abs(sum(counts) - N / 2) < 0.05 * N
 
 
 def test_nested_to_any_depth() -> None:
     inner = T.RandomChoice([T.Compose([T.RandomApply([T.CenterCrop(20)], p=0.5), T.Resize((30, 30))]), T.Pad(2)])
-    pipeline = T.Compose([T.RandomApply([inner, T.RandomOrder([T.RandomHorizontalFlip(), T.RandomGrayscale()])], 0.6)])
+    pipeline = T.Compose([T.RandomApply([inner, T.RandomHorizontalFlip(), T.RandomGrayscale()], 0.6)])
     assert pipeline.output.size is None
     sizes = resolve(pipeline)[1]
     kinds = {tuple(s) for s in sizes.tolist()}
@@ -148,15 +131,6 @@ def test_a_chosen_one_gives_what_it_gives_alone() -> None:
     assert all(sum(w) == 1 for w in which) and 0 < sum(w[0] for w in which) < len(source)
 
 
-def test_random_order_tracks_sizes() -> None:
-    source = pictures()
-    made = run([T.RandomOrder([T.Pad(3), T.Resize((20, 20))])], source)
-    assert sizes_of(made) == {(26, 26), (20, 20)}
-    for image, picture in zip(made, source, strict=True):
-        orders = [run([T.Pad(3), T.Resize((20, 20))], [picture])[0], run([T.Resize((20, 20)), T.Pad(3)], [picture])[0]]
-        assert any(np.array_equal(image, other) for other in orders)
-
-
 # ---- the skeleton does not take a draw for a rule
 
 
@@ -184,7 +158,6 @@ TENSOR = "changes the type of the image"
         (lambda: T.RandomChoice([T.Resize(3)], [0.5, 0.5]), "2 probabilities for 1 transforms"),
         (lambda: T.RandomChoice([T.Resize(3)], [0]), "sum above 0"),
         (lambda: T.RandomChoice([T.Resize(3), T.Pad(1)], [-1, 2]), "at least 0"),
-        (lambda: T.RandomOrder([T.Pad(1)] * 5), "5 transforms would take about 19 steps"),
         (lambda: T.RandomChoice([T.MixUp(), T.Pad(1)]), "some on images"),
         (lambda: T.RandomApply([[T.Pad(1)], T.MixUp()]), "some on images"),
         (lambda: T.Compose([T.RandomApply([T.ToTensor()])]), TENSOR),

@@ -140,10 +140,6 @@ EVERY = {
         g.RandomChoice([g.RandomInvert(1.0), g.Compose([g.RandomEqualize(), g.RandomPosterize(2)])], [0.25, 0.75]),
         T.RandomChoice([T.RandomInvert(1.0), T.Compose([T.RandomEqualize(), T.RandomPosterize(2)])], [0.25, 0.75]),
     ),
-    "RandomOrder": lambda g: (
-        g.RandomOrder([g.RandomInvert(), g.RandomEqualize()]),
-        T.RandomOrder([T.RandomInvert(), T.RandomEqualize()]),
-    ),
     "RandAugment": lambda g: (g.RandAugment(3, 5, 20, fill=[1, 2, 3]), T.RandAugment(3, 5, 20, fill=(1, 2, 3))),
     "TrivialAugmentWide": lambda g: (g.TrivialAugmentWide(), T.TrivialAugmentWide()),
     "AutoAugment": lambda g: (g.AutoAugment(v1.AutoAugmentPolicy.SVHN), T.AutoAugment("svhn")),

@@ -124,7 +124,6 @@ def _anywhere() -> dict[str, T.Transform]:
         "RandomChoice": T.RandomChoice(
             [T.RandomInvert(1.0), [T.RandomCrop(46), T.Pad(2)], T.GaussianBlur(3)], [1, 2, 1]
         ),
-        "RandomOrder": T.RandomOrder([T.ColorJitter(0.5), T.RandomAffine(20), T.RandomSolarize(99)]),
     }
 
 

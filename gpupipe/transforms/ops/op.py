@@ -93,7 +93,7 @@ class Op:
         """
         raise PipelineError(
             f"{type(self).__name__} changes the type of the image and must apply to all images of a batch; "
-            "move it out of RandomApply, RandomChoice or RandomOrder"
+            "move it out of RandomApply or RandomChoice"
         )
 
     def take(self: _Op, rows: Any) -> _Op:

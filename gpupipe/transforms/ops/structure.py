@@ -64,12 +64,12 @@ class Call(HasMask):
         if self.batch:
             raise PipelineError(
                 f"{self.name} works on the whole batch and cannot apply to some of its images; move it out of "
-                "RandomApply, RandomChoice or RandomOrder, or remove batch=True"
+                "RandomApply or RandomChoice, or remove batch=True"
             )
         if self.returns is not None:
             raise PipelineError(
                 f"{self.name} returns {self.returns} and must apply to all images of a batch; move it out "
-                "of RandomApply, RandomChoice or RandomOrder"
+                "of RandomApply or RandomChoice"
             )
         return super().where(mask, sizes)
 
