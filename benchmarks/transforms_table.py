@@ -205,8 +205,7 @@ NOTES = """\
 ## What differs from torchvision
 
 - `ColorJitter` draws the order of its four changes for each image, as torchvision does.
-- `Lambda` runs on the host in both engines; with `batch=True` it runs on the device, on the batch. If the function
-  returns another shape or type, declare it: `returns="float32[9, 3, 12, 12]"`.
+- `Lambda` runs on the host in both engines. The function keeps kind, size and data type of the image.
 - `MixUp` and `CutMix` run in torch on the batch, with their targets, equally in both engines.
 """
 

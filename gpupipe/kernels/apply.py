@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import PipelineError
-from ..transforms.ops import Call, Crop, Erase, Flip, Op, ToDtype, Views, Warp
+from ..transforms.ops import Crop, Erase, Flip, Op, ToDtype, Views, Warp
 from ..transforms.ops.op import Array
 from .dtype import to_dtype
 from .picture import Picture, array, chw, hwc, planes, to_bytes
@@ -45,8 +45,8 @@ def head_and_tail(ops: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
             parts = [head_and_tail([*tail, *branch]) for branch in op.branches]
             views = (Views(tuple(part[i] for part in parts)) for i in (0, 1))
             return (*head, next(views)), (next(views),)
-        if is_arithmetic(op) or isinstance(op, Erase) or any(isinstance(o, Call) and o.batch for o in (*tail, op)):
-            tail.append(op)  # after a function of the whole batch there are no single images
+        if is_arithmetic(op) or isinstance(op, Erase):
+            tail.append(op)
         elif isinstance(op, (Crop, Flip)) and not _matters(op) and all(map(is_arithmetic, tail)):
             head.append(op)
         else:
@@ -70,8 +70,7 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
         forms: form of each op; by default those of the reference.
 
     Returns:
-        u8, f16 or f32[H', W', C'], possibly a view of ``image``, or the result of a user's function; a tuple of these
-        for several views.
+        u8, f16 or f32[H', W', C'], possibly a view of ``image``; a tuple of these for several views.
     """
     levels: Tensor | None = None  # f32[1, C, H, W], replaces the image after level forms
     for op in ops:
@@ -155,7 +154,7 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
     """Apply the tail from :func:`head_and_tail` to a whole batch, on its device.
 
     Args:
-        batch: [B, H, W, C], or the results of functions; or a tuple of these for several views. It is not modified.
+        batch: [B, H, W, C], or a tuple of these for several views. It is not modified.
         ops: the tail.
         memory_format: ``"contiguous_format"`` or ``"channels_last"``.
 
@@ -166,7 +165,7 @@ def apply_tail(batch: Any, ops: Sequence[Op], memory_format: str = "contiguous_f
         (views,) = ops
         assert isinstance(views, Views)
         return tuple(apply_tail(b, branch, memory_format) for b, branch in zip(batch, views.branches, strict=True))
-    return apply_batch(batch.permute(0, 3, 1, 2) if batch.ndim == 4 else batch, ops, memory_format)
+    return apply_batch(batch.permute(0, 3, 1, 2), ops, memory_format)
 
 
 def apply_batch(
@@ -175,7 +174,7 @@ def apply_batch(
     """Apply ops to a batch [B, C, H, W] on any device. Arithmetic also works on one image [C, H, W].
 
     The batch is not modified unless it lies in ``out``. Returns the result in ``memory_format``, or ``out``, which must
-    have the resulting type and shape. Results of functions that are not images are contiguous.
+    have the resulting type and shape.
     """
     layout = getattr(torch, memory_format if batch.ndim == 4 else "contiguous_format")
     x, inplace = batch, out is not None and out.data_ptr() == batch.data_ptr()

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import PipelineError
-from ..transforms.ops import Call, Gray, Op, ToDtype, Views
+from ..transforms.ops import Gray, Op, ToDtype, Views
 from .apply import head_and_tail
-from .registry import has_batch_form
 
 
 def check_ops(ops: Sequence[Op]) -> None:
     """Raise :class:`PipelineError` if :func:`~gpupipe.kernels.apply.apply_sample` and
     :func:`~gpupipe.kernels.apply.apply_tail` cannot run the ops on images of three channels."""
-    head, tail = head_and_tail(ops)
-    _check_head(head, 3)
-    _check_tail(tail)
+    _check_head(head_and_tail(ops)[0], 3)
 
 
 def _check_head(head: Sequence[Op], channels: int) -> None:
@@ -32,18 +29,4 @@ def _check_head(head: Sequence[Op], channels: int) -> None:
             raise PipelineError(
                 "ToDtype(bfloat16): single images on the host cannot be bfloat16; put it at the end, with only "
                 "Normalize and RandomErasing after it"
-            )
-
-
-def _check_tail(tail: Sequence[Op]) -> None:
-    """Reject ops without a form for batches that follow an op on the whole batch."""
-    for op in tail:
-        if isinstance(op, Views):
-            for branch in op.branches:
-                _check_tail(branch)
-        elif not has_batch_form(op):
-            named = f"{op.name}, a function," if isinstance(op, Call) else type(op).__name__
-            raise PipelineError(
-                f"{named} works on single images, but follows a function that gets the whole batch; put it before "
-                "that function"
             )

@@ -14,7 +14,7 @@ from ..transforms.ops.op import Array
 
 Picture: TypeAlias = Array | Image.Image
 """An array [H, W, C], or a PIL image. A decoded image stays a PIL image as long as possible, because each conversion is
-a copy. A result of a function that does not have three dimensions stays an array."""
+a copy."""
 
 PIL_FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -56,10 +56,8 @@ def pil(image: Picture) -> Image.Image:
 
 
 def chw(image: Picture) -> Tensor:
-    """Return an array [H, W, C] as a tensor [C, H, W], on the same memory or, if torch cannot use that, on a copy. An
-    array without three dimensions keeps its shape."""
-    values = torch.from_numpy(for_torch(image))
-    return values.permute(2, 0, 1) if values.ndim == 3 else values
+    """Return an array [H, W, C] as a tensor [C, H, W], on the same memory or, if torch cannot use that, on a copy."""
+    return torch.from_numpy(for_torch(image)).permute(2, 0, 1)
 
 
 def nchw(image: Picture) -> Tensor:
@@ -106,5 +104,5 @@ def to_bytes(x: Tensor) -> Tensor:
 
 
 def hwc(image: Tensor) -> Array:
-    """Return a view [H, W, C] of [C, H, W]; other shapes stay as they are."""
-    return (image.permute(1, 2, 0) if image.ndim == 3 else image).numpy()
+    """Return a view [H, W, C] of [C, H, W]."""
+    return image.permute(1, 2, 0).numpy()

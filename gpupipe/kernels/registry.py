@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..errors import PipelineError
-from ..transforms.ops import Call, Op
+from ..transforms.ops import Op
 from .device_random import on
 from .picture import Picture
 
@@ -153,7 +153,7 @@ def is_arithmetic(op: Op) -> bool:
 
 def has_batch_form(op: Op) -> bool:
     """Return whether the op can be applied to a whole batch; for functions, whether they were made for batches."""
-    return is_arithmetic(op) or (type(op) in BATCH_FORMS and (not isinstance(op, Call) or op.batch))
+    return is_arithmetic(op) or type(op) in BATCH_FORMS
 
 
 def works_together(op: Op) -> bool:

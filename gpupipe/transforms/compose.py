@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -42,13 +42,11 @@ class Output:
     """(height, width) if it is the same for all images, otherwise ``None``."""
     channels: int
     dtype: Dtype
-    tensor: tuple[int, ...] = field(default=(), repr=False)
-    """Shape of a function's result that is not an image; ``size`` is then (1, 1)."""
 
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Shape of one sample in the batch, or ``None`` if it varies."""
-        return self.tensor or (None if self.size is None else (self.channels, *self.size))
+        return None if self.size is None else (self.channels, *self.size)
 
 
 class Resolved(NamedTuple):
@@ -356,7 +354,7 @@ def _each(transform: Transform, u: F64, views: Op, images: Images) -> tuple[View
 def _output(images: Images) -> Output:
     same = (images.sizes == images.sizes[0]).all()
     size = (int(images.sizes[0, 0]), int(images.sizes[0, 1])) if same else None
-    return Output(size, images.channels, images.dtype, images.shape)
+    return Output(size, images.channels, images.dtype)
 
 
 def as_compose(transform: Any) -> Compose:

@@ -23,9 +23,6 @@ class Images:
     kind: Kind = "pil"
     dtype: Dtype = "uint8"
     channels: int = 3
-    shape: tuple[int, ...] = ()
-    """Shape of a function's result if that result is not an image of one or three channels. ``sizes`` then means
-    nothing, and only functions can follow."""
     views: tuple[Images, ...] = ()
     """Properties of each view if the images were split into several views. The fields above then mean nothing."""
     boxes: BatchBoxes | None = None
@@ -57,8 +54,6 @@ class Transform:
     """
 
     DRAWS: ClassVar[int] = 0
-    takes_anything: ClassVar[bool] = False
-    """Whether this transform can follow a function that does not return an image."""
     sizes_vary: ClassVar[bool] = False
     """Whether the size of the images depends on the other images of the batch."""
 
@@ -102,12 +97,7 @@ class Transform:
         raise NotImplementedError
 
     def resolved(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        """Check that images come in, call :meth:`resolve`, and move the boxes of the images."""
-        if images.shape and not self.takes_anything:
-            raise self.refuse(
-                f"it follows a function that returns tensors {list(images.shape)}, but it needs images "
-                "[1 or 3, H, W]; put it before the function"
-            )
+        """Call :meth:`resolve`, and move the boxes of the images."""
         ops, after = self.resolve(u, images)
         if images.boxes is None or not any(op.geometric for op in ops):
             return ops, after

@@ -118,7 +118,7 @@ def _translate(t: Any, place: ImageState) -> list[Transform]:
         return []
     name, of_timm = exact_name(t, "torchvision.transforms"), exact_name(t, "timm")
     if not name and not of_timm:
-        return [_function(t, place)]
+        return [_function(t)]
     if _hooked(t):
         raise UnsupportedError("it has forward hooks")
     if changed := replaced(t):
@@ -126,8 +126,9 @@ def _translate(t: Any, place: ImageState) -> list[Transform]:
     if of_timm:
         return _of_timm(t, of_timm, place)
     if name == "Lambda":
-        types = getattr(t, "types", (object,))  # only v2 has them
-        return [_function(t.lambd, place, *(types if types != (object,) else ()))]
+        if getattr(t, "types", (object,)) != (object,):  # only v2 has them
+            raise UnsupportedError("it is for images of some types only")
+        return [_function(t.lambd)]
     if name in RULES:
         return RULES[name](t, place)
     if name not in _OURS:
@@ -143,13 +144,13 @@ def _translate(t: Any, place: ImageState) -> list[Transform]:
     return [made]
 
 
-def _function(function: Any, place: ImageState, *types: type) -> Lambda:
+def _function(function: Any) -> Lambda:
     if not callable(function):
         raise UnsupportedError("it cannot be called")
     libraries = {cls.__module__.partition(".")[0] for cls in type(function).__mro__}
     if libraries & {"torchvision", "timm"}:
         raise UnsupportedError("it is a subclass; wrap it in gpupipe.transforms.Lambda to call it as a function")
-    return Lambda(function, *types)
+    return Lambda(function)
 
 
 def _of_timm(t: Any, name: str, place: ImageState) -> list[Transform]:

@@ -233,27 +233,6 @@ IN_THE_MIDDLE: dict[str, list[Any]] = {
     "of tensors": [T.RandomCrop(24), T.ToTensor(), _grain, T.RandomVerticalFlip(), T.ToDtype("float16")],
     "at times": [T.RandomCrop(24), T.RandomApply([T.Lambda(_shaken), T.RandomInvert()], 0.6), T.PILToTensor()],
     "in views": [T.MultiView([T.RandomResizedCrop(24), _shaken], 2), T.PILToTensor()],
-    "to another size": [T.Lambda(_small, returns="RGB[30, 30]"), T.RandomCrop(24), T.ToTensor()],
-    "to another mode": [T.RandomCrop(24), T.Lambda(_gray, returns="L[H, W]"), T.RandomHorizontalFlip(), T.ToTensor()],
-    "to a tensor": [T.RandomResizedCrop(24), T.Lambda(_floats, returns="float32[3, 24, 24]"), T.RandomErasing(0.5)],
-    "to other channels": [
-        T.RandomCrop(24),
-        T.Grayscale(1),
-        T.ToTensor(),
-        T.Lambda(_three, returns="float32[3, H, W]"),
-        T.Normalize((0.5, 0.4, 0.3), (0.1, 0.2, 0.3)),
-    ],
-    "to patches": [T.RandomCrop(24), T.ToTensor(), T.Lambda(_patches, returns="float32[4, 3, 12, 12]")],
-    "to patches and on": [
-        T.RandomCrop(24),
-        T.PILToTensor(),
-        T.Lambda(_patches, returns="uint8[4, 3, 12, 12]"),
-        T.Lambda(torch.flatten, returns="uint8[1728]"),
-    ],
-    "to patches in views": [
-        T.MultiView([T.RandomCrop(24), T.ToTensor(), T.Lambda(_patches, returns="float32[4, 3, 12, 12]")], 2)
-    ],
-    "and of batches": [T.RandomCrop(24), _shaken, T.ToTensor(), T.Lambda(_grain, batch=True)],
 }
 
 
@@ -271,22 +250,6 @@ def test_functions_in_the_middle(name: str, memory_format: str, numbered: Path, 
     for got, want in zip(*made, strict=True):
         for x, y in zip(got, want, strict=True):
             assert torch.equal(x, y) and x.dtype == y.dtype and x.stride() == y.stride()
-
-
-@pytest.mark.parametrize("engine", ["dali", "torch"])
-def test_a_function_that_returns_something_else_once(engine: Any, numbered: Path) -> None:
-    if engine == "dali":
-        pytest.importorskip("nvidia.dali")
-
-    def sometimes(image: Any) -> Any:
-        return image.resize((30, 30) if image.size != (66, 97) else (31, 30))
-
-    dataset = make_dataset("folder", numbered, T.Compose([T.Lambda(sometimes, returns="RGB[30, 30]"), T.ToTensor()]))
-    with (
-        DataLoader(dataset, BATCH, engine=engine, device="cpu", num_workers=2) as loader,
-        pytest.raises(PipelineError, match=r"class002.photo\.jpg: .*must return RGB\[30, 30\].*30x31 pixels"),
-    ):
-        next(iter(loader))
 
 
 def test_functions_run_in_the_thread_that_asks_and_in_order(numbered: Path) -> None:
@@ -319,25 +282,6 @@ def test_auto_takes_dali_for_a_function_and_says_what_the_host_does(numbered: Pa
         next(iterator)
         assert "engine: dali (auto: " in repr(loader)
         assert f"on the host Crop + {__name__}.Draws + Flip, " in repr(loader)
-
-
-def test_a_function_of_the_batch(decoding: Case, rng_untouched: None) -> None:
-    got: list[tuple[int, ...]] = []
-
-    def center(x: Tensor) -> Tensor:
-        got.append(tuple(x.shape))
-        return x - x.mean(dim=0, keepdim=True) + torch.rand(1)
-
-    # Not through the cache of datasets, which knows pipelines by their names.
-    pipeline = T.Compose([T.RandomResizedCrop(16), T.ToTensor(), T.Lambda(center, batch=True)])
-    dataset = make_dataset(decoding.kind, decoding.root, pipeline)
-    batches = [images.clone() for images, _ in decoding.loader(dataset)]
-    assert got == [(len(images), 3, 16, 16) for images in batches]
-    assert torch.allclose(batches[0].mean(dim=0), batches[0].mean(dim=0)[0, 0, 0].expand(3, 16, 16), atol=1e-5)
-    means = [float(images.mean()) for images in batches]
-    assert len({round(mean, 4) for mean in means}) == len(means)  # each batch draws for itself
-    again = [images for images, _ in decoding.loader(dataset)]
-    assert all(torch.equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])

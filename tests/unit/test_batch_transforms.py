@@ -135,21 +135,6 @@ def test_bit_by_bit_as_torchvision(batch: int, soft: bool, dtype: torch.dtype, m
         assert (got_again.data_ptr() == written.data_ptr()) == (dtype == torch.float32)
 
 
-def test_what_user_code_may_have_kept_is_not_written_to() -> None:
-    kept = []
-
-    def keep(batch: torch.Tensor) -> torch.Tensor:
-        kept.append((batch, batch.clone()))
-        return batch
-
-    steps = [T.ToTensor(), T.Lambda(keep, batch=True), T.MixUp(num_classes=3)]
-    pixels = np.random.default_rng(0).integers(0, 256, (8, 6, 5, 3), np.uint8)
-    with DataLoader(Arrays(pixels, np.arange(8) % 3, transform=T.Compose(steps)), 4, engine="torch", seed=0) as loader:
-        delivered = [images for images, _ in loader]
-    assert len(kept) == 2 and any(not torch.equal(d, k) for d, (k, _) in zip(delivered, kept, strict=True))
-    assert all(torch.equal(now, then) for now, then in kept)
-
-
 def test_one_after_the_other() -> None:
     images, target = torch.randn(4, 3, 8, 10), torch.arange(4)
     mixup, cutmix = _ops(4)

@@ -102,7 +102,6 @@ class TestWhatFits:
             T.Compose([T.Resize(32), *TENSOR]),  # images of several sizes
             T.Compose([T.CenterCrop(32), T.MultiView([[*TENSOR], [T.RandomCrop(9), *TENSOR]])]),
             T.Compose([T.CenterCrop(32), *TENSOR, T.RandomErasing()]),
-            T.Compose([T.CenterCrop(32), *TENSOR, T.Lambda(lambda x: x, batch=True)]),
         ],
     )
     def test_what_does_not(self, videos: dict[str, Path], pipeline: T.Compose) -> None:

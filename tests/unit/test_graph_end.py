@@ -13,7 +13,7 @@ from gpupipe.engines import Dali
 from gpupipe.engines.dali.graph_end import GraphEnd, graph_end
 from gpupipe.engines.dali.lowering import LOWERINGS
 from gpupipe.engines.dali.lowering.registry import COSTS, Cost
-from gpupipe.errors import ConfigError, PipelineError
+from gpupipe.errors import ConfigError
 from gpupipe.pipelines import cifar, dino, imagenet, simclr
 from gpupipe.transforms.ops import OPS
 
@@ -74,15 +74,11 @@ def test_a_function_ends_it_on_every_device(whole: bool) -> None:
     assert end(T.Resize(256), T.CenterCrop(224), keep, whole=whole).shared == 0
     views = end(T.MultiView([T.RandomResizedCrop(24), keep], 2), *TENSOR, whole=whole)
     assert views.then_threads and views.shared == 0
-    of_batches = end(T.RandomResizedCrop(224), *TENSOR, T.Lambda(keep, batch=True), whole=whole)
-    assert of_batches.then_threads is not whole and not of_batches.why
 
 
 def test_what_a_gpu_cannot_do_is_done_on_the_host_and_said() -> None:
     found = end(T.RandomCrop(32, padding=4, padding_mode="reflect"), *TENSOR, whole=True)
     assert found.then_threads and "Crop" in found.why
-    with pytest.raises(PipelineError, match="works on single images, but follows a function that gets the whole batch"):
-        end(*TENSOR, T.Lambda(keep, batch=True), T.Resize(9), whole=True)
 
 
 def test_every_lowering_has_costs() -> None:

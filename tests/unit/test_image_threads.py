@@ -104,22 +104,6 @@ def test_types_that_come_out_are_those_of_the_last_step() -> None:
         assert got.dtype == dtype and torch.equal(got, want)
 
 
-def test_functions_of_the_batch_get_the_batch() -> None:
-    seen = []
-
-    def look(x: torch.Tensor) -> torch.Tensor:
-        seen.append(tuple(x.shape))
-        return x
-
-    ops = resolved(T.ToImage(), T.Lambda(look, batch=True), T.ToDtype("float32", scale=True))
-    pool = ImageThreads(2)
-    making = pool.start(N, mine(PIXELS), ops)
-    (batch,), (rest,) = making.result(), making.rest
-    pool.close()
-    assert seen == [] and [type(op).__name__ for op in rest] == ["Call", "ToDtype"]
-    assert apply_batch(batch, rest).dtype == torch.float32 and seen == [(7, 3, 40, 56)]
-
-
 def test_user_code_runs_with_one_thread_of_torch() -> None:
     before, inside = torch.get_num_threads(), []
 

@@ -114,7 +114,7 @@ def test_compare_leaves_out_what_both_engines_share(folder: Path) -> None:
 
 def test_compare_promises_nothing_of_a_function(folder: Path) -> None:
     pytest.importorskip("nvidia.dali")
-    pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), T.Lambda(torch.square, batch=True)])
+    pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), T.Lambda(torch.square)])
     found = compare(ImageFolder(folder, None), pipeline, samples=4)
     assert [step.verdict for step in found.steps] == ["ok", "ok", "ok", "not measured"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpupipe import datasets, transforms as T
 from gpupipe.pipelines import kinetics
 
-from .case import ALL, Case, loader, noisy, plain
+from .case import ALL, Case, loader, plain
 from .inputs import Inputs
 from .watch import Watch
 
@@ -33,7 +33,6 @@ def clips() -> Iterator[Case]:
         "mixing": (T.Compose([*train, T.RandomChoice([T.MixUp(num_classes=9), T.CutMix(num_classes=9)])]), {}),
         "views": ([T.CenterCrop(32), T.MultiView([T.RandomCrop(16), T.ToTensor()], 2)], {}),
         "policy": ([T.RandomCrop(24), T.RandAugment(), T.ToTensor(), T.RandomErasing(0.5)], {}),
-        "Lambda on batches": ([T.RandomCrop(24), T.ToTensor(), T.Lambda(noisy, batch=True)], {}),
     }
     for dtype, memory, layout in itertools.product(
         ("uint8", "float16"), ("contiguous_format", "channels_last"), ("CTHW", "TCHW")

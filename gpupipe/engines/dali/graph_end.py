@@ -6,9 +6,8 @@ which is usually right after the decoder. The costs of every op are in ``lowerin
 core per image of 224 x 224 pixels. The graph ends before the op that minimizes the total cost.
 ``benchmarks/op_costs.py`` measures them, and its table is in docs/promises.md.
 
-User code on single images ends the graph on every device: DALI then decodes on the CPU, no more than the window of a
-first crop, and the host does everything else with the forms of the reference. Ops that are cheaper on a batch, and
-those after a function of batches, run on the device.
+User code ends the graph on every device: DALI then decodes on the CPU, no more than the window of a first crop, and the
+host does everything else with the forms of the reference. Ops that are cheaper on a batch run on the device.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def graph_end(ops: Sequence[Op], *, whole: bool, common: Callable[[], Size] = la
     Raises :class:`PipelineError` that names an op that cannot be done.
     """
     window = int(window_of(ops) is not None)  # readers keep no more of an image than this
-    function = next((call for call in calls_in(ops) if not call.batch), None)
+    function = next(calls_in(ops), None)
     if function is not None:
         check_ops(ops)
         why = f"{function.name} is a function of single images, which runs on the host"

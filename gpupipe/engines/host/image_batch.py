@@ -17,7 +17,7 @@ from ...kernels.geometry import joined_crops
 from ...kernels.picture import chw, planes
 from ...kernels.registry import FAST_FORMS, FORMS, different_sizes, group_size
 from ...reading.buffers import BatchPool
-from ...transforms.ops import Call, Crop, Op, Resize, ToDtype, Views
+from ...transforms.ops import Crop, Op, Resize, ToDtype, Views
 from ...transforms.ops.op import Array
 
 _ALL = {**FORMS, **FAST_FORMS}
@@ -64,8 +64,7 @@ class ImageBatch:
         self.head = joined_crops(self.head)
         self.has_views = bool(tail) and isinstance(tail[0], Views)
         tails = tail[0].branches if self.has_views else (tail,)
-        ends = [_until_batch(tail) if whole else 0 for tail in tails]
-        self.rest = tuple(tail[n:] for tail, n in zip(tails, ends, strict=True))
+        self.rest = tuple(() if whole else tail for tail in tails)
         """Remaining ops for the whole batch, for each view."""
         fast = all(op.sendable for op in self.head)
         self.forms = _ALL if fast else FORMS
@@ -79,7 +78,7 @@ class ImageBatch:
         """Steps of a view that needs as much as any other one."""
         self._head = [(op, bool(op.rows)) for op in self.head]
         self._in_groups = fast and not self._sizes and not any(map(_resizes, self.head))
-        self._ends = [_End(tail[:n], self._layout) for tail, n in zip(tails, ends, strict=True)]
+        self._ends = [_End(tail if whole else (), self._layout) for tail in tails]
         self._tensors: list[Tensor | None] = [None] * len(tails)
         self._allocating = threading.Lock()
 
@@ -172,7 +171,7 @@ class ImageBatch:
         """Write an image to the batch, op by op."""
         image = apply_sample(image, steps.ops(row), row, self.forms)  # type: ignore[assignment]
         # If the batch has planes, reorder bytes rather than floats.
-        deep = image.ndim == 3 and image.dtype == np.uint8 and self._layout is torch.contiguous_format
+        deep = image.dtype == np.uint8 and self._layout is torch.contiguous_format
         x = (planes if deep else chw)(image)
         place = self._place(row, view, x.shape, x.dtype)
         apply_batch(x[None], _mine(self._ends[view].ops, slice(row, row + 1)), out=place[None])
@@ -220,9 +219,7 @@ class ImageBatch:
         return types[-1] if types else dtype
 
     def _empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        layout = self._layout
-        if len(shape) != 4:  # not images, but the result of a function
-            layout = torch.contiguous_format
+        layout = self._layout if len(shape) == 4 else torch.contiguous_format  # one piece for images of all sizes
         if self._pinned:
             return torch.empty(shape, dtype=dtype, device="cpu", memory_format=layout, pin_memory=True)
         if layout is torch.channels_last:
@@ -255,8 +252,3 @@ def _resizes(op: Op) -> bool:
     if isinstance(op, Crop):
         return len({*zip(op.height.tolist(), op.width.tolist(), strict=True)}) > 1
     return isinstance(op, Resize) or any(_resizes(inner) for branch in op.branches for inner in branch)
-
-
-def _until_batch(tail: Sequence[Op]) -> int:
-    """Return the number of ops before a function of the whole batch."""
-    return next((n for n, op in enumerate(tail) if isinstance(op, Call)), len(tail))

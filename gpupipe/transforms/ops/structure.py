@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import PipelineError
-from .op import F32, I64, U64, Dtype, HasMask, Kind, Mask, Masked, Op
+from .op import F32, U64, Dtype, HasMask, Kind, Masked, Op
 from .promise import CPU, Bound, Promise, Tolerance
-from .returned import Returned
 
 __all__ = ["Call", "Mix", "Views", "by_view"]
 
@@ -41,10 +39,7 @@ class Mix(Masked):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Call(HasMask):
-    """Call a user function on one image as torchvision would pass it, or with ``batch`` on a tensor [B, C, H, W].
-
-    The function keeps size and data type, or returns what ``returns`` declares.
-    """
+    """Call a user function on one image as torchvision would pass it. It keeps size and data type."""
 
     geometric = True
     """The function may move pixels; only the user knows."""
@@ -52,26 +47,10 @@ class Call(HasMask):
     sendable = False
 
     seed: U64
-    """Seeds of the global generators while the function runs for a sample; a batch uses the seed of its first sample.
-    """
+    """Seeds of the global generators while the function runs for a sample."""
     function: Callable[[Any], Any]
     name: str = ""
-    batch: bool = False
     kind: Kind = "pil"
-    returns: Returned | None = None
-
-    def where(self, mask: Mask, sizes: I64) -> Op:
-        if self.batch:
-            raise PipelineError(
-                f"{self.name} works on the whole batch and cannot apply to some of its images; move it out of "
-                "RandomApply or RandomChoice, or remove batch=True"
-            )
-        if self.returns is not None:
-            raise PipelineError(
-                f"{self.name} returns {self.returns} and must apply to all images of a batch; move it out "
-                "of RandomApply or RandomChoice"
-            )
-        return super().where(mask, sizes)
 
     def promise(self, dtype: Dtype) -> str:
         return "a function"  # only the user knows how it changes a difference
