@@ -17,10 +17,9 @@ from . import fields
 from .auto_augment_ops import GEOMETRIC, Draw, layer
 from .auto_augment_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
 from .fields import Color, Converted, Interpolation, TorchvisionEnum, frozen, items
-from .numbers import below, everywhere
+from .numbers import below, everywhere, uniform_weights
 from .ops import Mix, Op
 from .ops.op import F64
-from .quantiles import dirichlet
 from .transform import Images, Ops, Transform
 from .warp import check_mode
 
@@ -200,8 +199,8 @@ class AugMix(_Policy):
     """Blend the image with a weighted sum of ``mixture_width`` chains of operations on it (Hendrycks et al., *AugMix*,
     2020).
 
-    A chain has ``chain_depth`` operations, or 1 to 3 if that is not positive. The weights are drawn from
-    Dirichlet(``alpha``), and the share of the chains from Beta(``alpha``, ``alpha``). As in torchvision, PIL images get
+    A chain has ``chain_depth`` operations, or 1 to 3 if that is not positive. The weights of the chains and their share
+    are uniform. As in torchvision, PIL images get
     the operations of tensors.
 
     Takes and returns a PIL image or a tensor u8 ``[1 or 3, H, W]``, of the same size.
@@ -210,7 +209,7 @@ class AugMix(_Policy):
         severity: largest strength, 1 to 10.
         mixture_width: number of chains.
         chain_depth: operations of a chain; -1 draws 1 to 3.
-        alpha: parameter of the distributions of the weights.
+        alpha: must be 1, torchvision's default: the weights are uniform.
         all_ops: with brightness, contrast, color and sharpness, which some test sets of corruptions also change.
         interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
             ``InterpolationMode``, or a member of it.
@@ -229,9 +228,10 @@ class AugMix(_Policy):
     fill: PolicyFill = Converted(_fill, default=None)
 
     def __post_init__(self) -> None:
-        alpha = self.alpha
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
-            raise ConfigError(f"AugMix: alpha must be a positive number, not {alpha!r}")
+        if self.alpha != 1:
+            raise ConfigError(
+                f"AugMix: alpha must be 1, not {self.alpha!r}; torchvision's datasets take its AugMix as it is"
+            )
 
     @property
     def _depth(self) -> int:
@@ -246,8 +246,8 @@ class AugMix(_Policy):
         space, n = (AUGMIX if self.all_ops else AUGMIX_PART), self.mixture_width
         # A Dirichlet of two is a Beta and its complement: share[:, 0] belongs to the image, share[:, 1] to the chains.
         # torchvision multiplies in float32.
-        share = dirichlet(u[:, :2], self.alpha).astype(np.float32)
-        weights = dirichlet(u[:, 2 : 2 + n], self.alpha).astype(np.float32) * share[:, 1:]
+        share = uniform_weights(u[:, :2]).astype(np.float32)
+        weights = uniform_weights(u[:, 2 : 2 + n]).astype(np.float32) * share[:, 1:]
         depth = 1 + below(u[:, 2 + n : 2 + 2 * n], 3)
         if self.chain_depth > 0:
             depth[:] = self.chain_depth

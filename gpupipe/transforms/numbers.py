@@ -20,6 +20,15 @@ def between(u: F64, low: float, high: float) -> F64:
     return low + (high - low) * u
 
 
+def uniform_weights(u: F64) -> F64:
+    """Map uniform numbers f64[..., n] to weights with a sum of 1, all equally likely: Dirichlet(1), by exponential
+    numbers divided by their sum."""
+    # A row of zeros would have no weights.
+    logs = np.log(-np.log1p(-np.maximum(u, 2.0**-54)))
+    parts = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(parts / parts.sum(axis=-1, keepdims=True))
+
+
 def by_chance(u: F64, p: float) -> tuple[Mask, bool]:
     """Return (mask bool[B], true with probability ``p``; whether it is always true), given uniform numbers f64[B]."""
     return u < p, p == 1.0

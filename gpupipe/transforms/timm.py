@@ -13,10 +13,9 @@ import numpy as np
 
 from ..errors import ConfigError
 from .fields import Converted, frozen
-from .numbers import below, everywhere
+from .numbers import below, everywhere, uniform_weights
 from .ops import Mix, Op
 from .ops.op import F64, I64
-from .quantiles import beta_quantile, dirichlet
 from .timm_steps import DRAWS, NAMES, Drawn, Levels, Step, operation
 from .transform import Images, Ops, Transform
 
@@ -185,7 +184,7 @@ class TimmAugMix(_Timm):
 
     Args:
         steps: the steps to draw from.
-        alpha: parameter of the distributions of the weights.
+        alpha: must be 1, timm's default: the weights are uniform.
         width: number of chains.
         depth: steps of a chain; -1 draws 1 to 3.
         levels: settings that all steps share.
@@ -201,6 +200,12 @@ class TimmAugMix(_Timm):
     """Steps of a chain; 1 to 3 if not positive."""
     levels: Levels = Levels()
 
+    def __post_init__(self) -> None:
+        if self.alpha != 1:
+            raise ConfigError(
+                f"TimmAugMix: alpha must be 1, not {self.alpha!r}; torchvision's datasets take timm's as it is"
+            )
+
     @property
     def _depth(self) -> int:
         return self.depth if self.depth > 0 else 3
@@ -212,8 +217,8 @@ class TimmAugMix(_Timm):
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         self._check_images(images)
         n, w = len(u), self.width
-        weights = dirichlet(u[:, 1 : 1 + w], self.alpha).astype(np.float32)
-        share = beta_quantile(u[:, 0], self.alpha, self.alpha).astype(np.float32)
+        weights = uniform_weights(u[:, 1 : 1 + w]).astype(np.float32)
+        share = u[:, 0].astype(np.float32)
         lengths = 1 + below(u[:, 1 + w : 1 + 2 * w], 3) if self.depth <= 0 else np.full((n, w), self.depth)
         steps = u[:, 1 + 2 * w :].reshape(n, w, self._depth, 1 + DRAWS)
         chains = []

@@ -18,7 +18,7 @@ from gpupipe import transforms as T
 from gpupipe.kernels.apply import apply_batch, apply_sample
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import auto_augment_tables as tables
-from gpupipe.transforms.quantiles import dirichlet
+from gpupipe.transforms.numbers import uniform_weights
 from gpupipe.transforms.transform import Images
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -89,7 +89,7 @@ def theirs(t: Any, u: Any, image: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     transform = getattr(v2, type(t).__name__)(**arguments)
     if isinstance(t, T.AugMix):
         drawn = iter([u[:2], u[2 : 2 + t.mixture_width]])
-        transform._sample_dirichlet = lambda params: torch.from_numpy(dirichlet(next(drawn)[None], t.alpha)).float()
+        transform._sample_dirichlet = lambda params: torch.from_numpy(uniform_weights(next(drawn)[None])).float()
     numbers = iter(needs(t, u))
     with monkeypatch.context() as m:
         m.setattr(auto, "torch", Numbers(numbers))
@@ -108,8 +108,8 @@ POLICIES: dict[str, Any] = {
     "cifar10": T.AutoAugment("cifar10", interpolation="bilinear"),
     "svhn": T.AutoAugment("svhn", fill=99),
     "augmix": T.AugMix(),
-    "augmix part": T.AugMix(10, 2, 4, 0.3, False, "nearest", (1, 2, 3)),
-    "augmix one": T.AugMix(1, 1, 1, 2.0),
+    "augmix part": T.AugMix(10, 2, 4, 1.0, False, "nearest", (1, 2, 3)),
+    "augmix one": T.AugMix(1, 1, 1),
 }
 
 

@@ -32,7 +32,7 @@ POLICIES: dict[str, Any] = {
     "cifar10": T.AutoAugment("cifar10"),
     "svhn": T.AutoAugment("svhn"),
     "augmix": T.AugMix(),
-    "augmix part": T.AugMix(5, 2, 2, 0.5, False),
+    "augmix part": T.AugMix(5, 2, 2, 1.0, False),
 }
 
 
@@ -284,7 +284,7 @@ def test_sizes_are_each_samples_own() -> None:
         (lambda: T.AutoAugment("coco"), "AutoAugment: policy must be one of imagenet, cifar10, svhn, not 'coco'"),
         (lambda: T.AugMix(severity=11), "severity must be an integer from 1 to 10, not 11"),
         (lambda: T.AugMix(mixture_width=0), "mixture_width must be an integer of at least 1, not 0"),
-        (lambda: T.AugMix(alpha=0), "AugMix: alpha must be a positive number, not 0"),
+        (lambda: T.AugMix(alpha=0.5), "AugMix: alpha must be 1, not 0.5"),
     ],
 )
 def test_wrong_arguments(call: Any, message: str) -> None:
@@ -305,8 +305,8 @@ def test_places_where_they_cannot_be() -> None:
 
 
 def test_repr_holds_every_argument() -> None:
-    assert repr(T.AugMix(alpha=0.5, fill=3)) == (
-        "AugMix(severity=3, mixture_width=3, chain_depth=-1, alpha=0.5, all_ops=True, interpolation='bilinear', "
+    assert repr(T.AugMix(fill=3)) == (
+        "AugMix(severity=3, mixture_width=3, chain_depth=-1, alpha=1.0, all_ops=True, interpolation='bilinear', "
         "fill=(3.0,))"
     )
     assert replace(T.TrivialAugmentWide(), fill=(1, 2, 3)).fill == (1.0, 2.0, 3.0)

@@ -143,7 +143,7 @@ EVERY = {
     "RandAugment": lambda g: (g.RandAugment(3, 5, 20, fill=[1, 2, 3]), T.RandAugment(3, 5, 20, fill=(1, 2, 3))),
     "TrivialAugmentWide": lambda g: (g.TrivialAugmentWide(), T.TrivialAugmentWide()),
     "AutoAugment": lambda g: (g.AutoAugment(v1.AutoAugmentPolicy.SVHN), T.AutoAugment("svhn")),
-    "AugMix": lambda g: (g.AugMix(2, 4, 2, 0.5, False), T.AugMix(2, 4, 2, 0.5, False)),
+    "AugMix": lambda g: (g.AugMix(2, 4, 2, 1.0, False), T.AugMix(2, 4, 2, 1.0, False)),
 }
 
 

@@ -91,7 +91,7 @@ def _anywhere() -> dict[str, T.Transform]:
         "AutoAugment imagenet": T.AutoAugment(),
         "AutoAugment svhn": T.AutoAugment("svhn", interpolation="bilinear"),
         "AugMix": T.AugMix(),
-        "AugMix part": T.AugMix(5, 2, 2, 0.7, all_ops=False),
+        "AugMix part": T.AugMix(5, 2, 2, all_ops=False),
         "RandomRotation": T.RandomRotation(30),
         "RandomRotation expand": T.RandomRotation(30, "bilinear", expand=True, fill=100),
         "RandomAffine": T.RandomAffine(15, (0.1, 0.1), (0.9, 1.1), 10, "bilinear"),
