@@ -400,7 +400,7 @@ class DataLoader(TorchLoader[Batches]):
     def report(self, *, all_ranks: bool = False) -> BadSampleReport:
         """Return the bad samples so far. ``.samples`` is a list of (index, path, kind, reason).
 
-        ``.remarks`` are notes on how the work was done: what Pillow decoded instead of DALI, and how fast.
+        ``.remarks`` are notes on how the work was done: what DALI failed on.
 
         Args:
             all_ranks: with the bad samples of all ranks of the default process group. All ranks must call it.

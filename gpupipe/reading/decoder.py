@@ -65,8 +65,6 @@ class Part(NamedTuple):
     top: float = 0
     """Position of the upright image's first pixel, in pixels of ``picture``; negative if it is outside."""
     left: float = 0
-    decoded: bool = True
-    """``False`` if the pixels came from a cache."""
 
 
 class Decoder(Protocol):

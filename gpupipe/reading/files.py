@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -125,9 +124,8 @@ class FileReader(AheadReader[RowResults]):
     def _loaded_of(self, plan: Plan, found: dict[int, Any], borrowed: Any) -> Loaded:
         dataset, batch = self._dataset, self._take.batch(plan)
         by_pillow = np.zeros(len(plan), np.bool_)
-        by_pillow[[row for row, data in found.items() if data is None or isinstance(data, float)]] = True
+        by_pillow[[row for row, data in found.items() if data is None]] = True
         turns = turns_of(dataset, plan, ~by_pillow) if self._feed.turned else None
-        seconds = [data for data in found.values() if isinstance(data, float)]
         pixels: Sequence[U8] = [NO_PIXELS] * len(plan)
         if borrowed is not None:
             rows = np.flatnonzero(by_pillow)
@@ -138,7 +136,6 @@ class FileReader(AheadReader[RowResults]):
             pixels if self._feed.form == "pixels" else self._media(plan, found, by_pillow),
             targets_of(dataset, plan),
             owner=borrowed,
-            by_pillow=(len(seconds), sum(seconds)),
             pixels=pixels if self._feed.handed else None,
             turns=turns,
             ops=ops_left(plan, np.where(by_pillow, batch.done, 0), turns=turns),
@@ -170,14 +167,13 @@ def _shapes(batch: TakeBatch, rows: I64) -> list[tuple[int, int, int]]:
 @DECODING
 def _decode(batch: TakeBatch, row: int, out: U8) -> RowResults:
     """Write the image of a row to its place."""
-    began = time.perf_counter()
     try:
         taken = batch(row)
     except Undecodable as e:
         return [(row, e)]
     assert isinstance(taken, Taken)
     out[...] = np.asarray(taken.pictures[0])
-    return [(row, time.perf_counter() - began if taken.decoded else None)]
+    return [(row, None)]
 
 
 def _whole(place: Place) -> U8 | Undecodable:

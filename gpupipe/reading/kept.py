@@ -206,7 +206,7 @@ class Kept:
             first, last, width = math.floor(top), math.ceil(bottom), -(-size[1] // factor)
             rows = self.cache.read(name, first * width * 3, (last - first) * width * 3)
             if rows is not None:
-                return Part(rows.reshape(-1, width, 3), origin[0] - first, origin[1], decoded=False)
+                return Part(rows.reshape(-1, width, 3), origin[0] - first, origin[1])
         # The whole image, because other epochs take other windows of it.
         part = self.inner(replace(wanted, box=None))
         # Equal names before and after reading prove that the pixels belong to this version.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,10 +49,6 @@ class _Part:
     """Row of the current image."""
     bad: list[tuple[int, Undecodable]] = field(default_factory=list)
     """[(row, problem)]"""
-    decoded: int = 0
-    """Number of images that Pillow had to decode."""
-    seconds: float = 0.0
-    """Time spent decoding."""
 
 
 class KeptImageReader(AheadReader[_Part]):
@@ -105,7 +100,6 @@ class KeptImageReader(AheadReader[_Part]):
         """Return the images of those rows that can be read."""
         images = {}
         for part.row in rows:
-            began = time.perf_counter()
             try:
                 taken = batch(part.row)
             except Undecodable as e:
@@ -113,9 +107,6 @@ class KeptImageReader(AheadReader[_Part]):
                 continue
             assert isinstance(taken, Taken)
             images[part.row] = np.asarray(taken.pictures[0])
-            if taken.decoded:
-                part.decoded += 1
-                part.seconds += time.perf_counter() - began
         return images
 
     def _end(self, pending: Pending[_Part]) -> Loaded:
@@ -124,5 +115,4 @@ class KeptImageReader(AheadReader[_Part]):
         bad = [*pending.bad, *(bad_sample(self._dataset, int(plan.indices[row]), e) for row, e in wrong)]
         if bad:
             return Loaded(plan, bad=tuple(bad))
-        by_pillow = sum(part.decoded for part in parts), sum(part.seconds for part in parts)
-        return Loaded(plan, pending.owner.media(), targets_of(self._dataset, plan), by_pillow=by_pillow)
+        return Loaded(plan, pending.owner.media(), targets_of(self._dataset, plan))

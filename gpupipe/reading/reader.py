@@ -69,8 +69,6 @@ class Loaded:
     pixels: Sequence[npt.NDArray[np.uint8]] | None = None
     """u8[H, W, 3] of the samples that Pillow decoded, limited to a first crop, and empty in all other rows. Only with
     ``handed``."""
-    by_pillow: tuple[int, float] = (0, 0.0)
-    """Number of encoded images that Pillow decoded, and the seconds it took, summed over all threads or processes."""
     turns: npt.NDArray[np.uint8] | None = None
     """u8[B], with ``turned``: EXIF orientation of the images that the engine decodes, 1 to 8."""
     ops: tuple[Op, ...] | None = None

@@ -42,8 +42,6 @@ class Taken(NamedTuple):
     """Its image, or the frames of a clip, each u8[H, W, 3] or a PIL image in RGB."""
     done: int = 0
     """Number of the plan's ops, from the first, that are already applied to every picture."""
-    decoded: bool = True
-    """``False`` if the pixels came from a cache."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +159,10 @@ class TakeBatch:
         part = self._take.decoder(wanted)
         if factor > 1:
             assert smaller is not None
-            return Taken([smaller.resized(part, wanted)], smaller.done, decoded=part.decoded)
+            return Taken([smaller.resized(part, wanted)], smaller.done)
         if self._boxes is None:
-            return Taken([part.picture], decoded=part.decoded)
-        return Taken([_window(part, wanted)], 1, decoded=part.decoded)
+            return Taken([part.picture])
+        return Taken([_window(part, wanted)], 1)
 
 
 def decoder_name(dataset: Dataset) -> str:

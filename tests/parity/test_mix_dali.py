@@ -14,9 +14,9 @@ from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
 from gpupipe.testing.photos import photograph
+from gpupipe.transforms.numbers import uniform_weights
 from gpupipe.transforms.ops import Gray, Mix, Op
 from gpupipe.transforms.ops.op import F64
-from gpupipe.transforms.quantiles import dirichlet
 from gpupipe.transforms.transform import Images
 
 
@@ -27,7 +27,7 @@ class Sum(T.Transform):
     DRAWS: ClassVar[int] = 5
 
     def resolve(self, u: F64, images: Images) -> tuple[tuple[Op, ...], Images]:
-        weights = dirichlet(u[:, :3], 1.0).astype(np.float32)
+        weights = uniform_weights(u[:, :3]).astype(np.float32)
         gray = Gray(u[:, 3] < 0.5, kind="tensor")
         (flip,), _ = T.RandomHorizontalFlip().resolve(u[:, 4:], images)
         mask = np.ones(len(u), np.bool_)

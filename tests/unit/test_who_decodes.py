@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,16 +234,11 @@ def loaders() -> Iterator[Any]:
         one.close()
 
 
-def test_repr_and_report_say_what_pillow_decodes_and_how_fast(loaders: Any, tmp_path: Path) -> None:
+def test_repr_and_report_say_what_pillow_decodes(loaders: Any, tmp_path: Path) -> None:
     paths = write(tmp_path / "files")
     loader = loaders(ImageList(paths, transform=CROP), num_workers=2)
     sentence = by_pillow(loader.dataset)
     assert sentence in repr(loader) and sentence in repr(loader.report())
     assert loader.report().remarks == [sentence]
-    list(loader)
-    speed = r"Pillow decoded 6 images, [\d,]+ a second in each of 2 threads"
-    assert re.search(speed, repr(loader)) and re.search(speed, repr(loader.report()))
-    loader.close()
-    assert re.search(speed, repr(loader.report()))  # also when all is over
     assert "Pillow decode" not in repr(loaders(ImageList(paths[:2], transform=CROP)))
     assert "Pillow decode" not in repr(loaders(ImageList(paths, transform=CROP), engine="torch"))

@@ -22,7 +22,6 @@ from ...signal_handlers import pass_on
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import target_to_device, to_device
-from ..pillow_speed import PillowSpeed
 from . import pools
 from .codings import is_safe
 from .executors import Executor, Started
@@ -56,7 +55,6 @@ class DaliEngine(Engine):
             ahead=executor.ahead,
             streams_media=nvdec,
         )
-        self.pillow_speed = PillowSpeed()
         self.unexplained = 0
         """Batches that DALI failed on although Pillow decodes all their samples."""
         self._told = False
@@ -169,12 +167,9 @@ class DaliEngine(Engine):
         }
 
     def remarks(self) -> list[str]:
-        made = self.pillow_speed.remarks(self.setup.threads)
-        if self.unexplained:
-            made.append(
-                f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"
-            )
-        return made
+        if not self.unexplained:
+            return []
+        return [f"{self.unexplained:,} batches that DALI failed on were decoded by Pillow, and no sample was bad"]
 
     def _decodes(self) -> str:
         if self.feed.form == "pixels":
@@ -240,7 +235,6 @@ class DaliRun(Run):
             raise self._failure or StopIteration
         one = self._flight.popleft()
         images, keep = self._images(one)
-        self._engine.pillow_speed.add(*one.ready.by_pillow)
         target = target_to_device(one.ready.target, self._engine.setup)
         return Batch(images, target, one.ready.plan, keep)
 

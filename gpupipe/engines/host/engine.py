@@ -16,7 +16,6 @@ from ...reading.setup import Setup
 from ...types import Batch, Plan
 from ..base import Engine, Run, names_of
 from ..delivery import target_to_device, to_device
-from ..pillow_speed import PillowSpeed
 from .clip_frames import ClipBatches
 from .kept_images import KeptImages
 from .pixel_images import PixelImages
@@ -40,7 +39,6 @@ class HostEngine(Engine):
         self.setup = setup
         self.reader = reader
         self._batches, self._facts = batches, facts
-        self.pillow_speed = PillowSpeed()
 
     @classmethod
     def of_clips(cls, setup: Setup, clips: ClipBatches) -> HostEngine:
@@ -69,9 +67,6 @@ class HostEngine(Engine):
     def facts(self) -> dict[str, Any]:
         return {"backend": "CPU", "threads": self.setup.threads, **self._facts, **self.reader.facts()}
 
-    def remarks(self) -> list[str]:
-        return self.pillow_speed.remarks(self.setup.threads)
-
 
 class _Run(Run):
     def __init__(self, engine: HostEngine, loaded: Iterator[Loaded]):
@@ -81,7 +76,6 @@ class _Run(Run):
         ready = next(self._loaded)
         if ready.bad:
             raise SampleError(ready.bad)
-        self._engine.pillow_speed.add(*ready.by_pillow)
         setup = self._engine.setup
         return Batch(to_device(ready.media, setup), target_to_device(ready.target, setup), ready.plan)
 
