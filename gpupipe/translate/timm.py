@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import transforms as ours
-from ..transforms import Transform, timm, timm_sizes
-from .same_names import PIL_FILTERS, UnsupportedError, interpolation, same_names
+from ..transforms import Transform, timm
+from .same_names import PIL_FILTERS, UnsupportedError, interpolation
 
 
 def _random_resized_crop(t: Any) -> list[Transform]:
@@ -64,12 +64,10 @@ def _aug_mix(t: Any) -> list[Transform]:
 TIMM: dict[str, Callable[[Any], list[Transform]]] = {
     "AugMixAugment": _aug_mix,
     "AutoAugment": _auto_augment,
-    "CenterCropOrPad": lambda t: [same_names(t, type(t), timm_sizes.CenterCropOrPad)],
     "MaybePILToTensor": lambda t: [ours.ToImage()],
     "MaybeToTensor": lambda t: [ours.ToTensor()],
     "RandAugment": _rand_augment,
     "RandomErasing": _random_erasing,
     "RandomResizedCropAndInterpolation": _random_resized_crop,
-    "ResizeKeepRatio": lambda t: [same_names(t, type(t), timm_sizes.ResizeKeepRatio)],
 }
 """Translations by class name, for classes of timm."""

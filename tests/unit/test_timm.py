@@ -147,15 +147,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "v0r": {"auto_augment": "v0r-mstd0.5"},
     "3a": {"auto_augment": "3a"},
     "augmix": {"auto_augment": "augmix-m5-w4-d2"},
-    "keeps the ratio": {"train_crop_mode": "rkrc", "interpolation": "bilinear"},
 }
 EVALUATION: dict[str, dict[str, Any]] = {
     "center": {"crop_pct": 0.9, "interpolation": "bicubic"},
     "squash": {"crop_mode": "squash", "crop_pct": 1.0},
-    "border": {"crop_mode": "border", "crop_pct": 1.0},
     "not square": {"input_size": (3, 32, 40)},
 }
-ONLY_TORCH = {"keeps the ratio": "reflect"}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -163,12 +160,11 @@ def test_training_transforms_translate_and_run(name: str) -> None:
     pipeline = pipeline_of(timm_data.create_transform(32, is_training=True, **OPTIONS[name]))
     assert pipeline.output.size == (32, 32) and pipeline.output.dtype == "float32"
     batches = {}
-    for engine in ("torch", "dali") if name not in ONLY_TORCH else ("torch",):
+    for engine in ("torch", "dali"):
         with DataLoader(Arrays(PIXELS, transform=pipeline), 6, engine=engine, device="cpu", seed=1) as loader:
             ((batches[engine]),) = list(loader)
         assert batches[engine].shape == (6, 3, 32, 32) and batches[engine].std() > 0.1
-    if len(batches) == 2:
-        assert (batches["dali"] - batches["torch"]).abs().mean() < 0.15
+    assert (batches["dali"] - batches["torch"]).abs().mean() < 0.15
 
 
 @pytest.mark.parametrize("name", EVALUATION)
@@ -182,7 +178,7 @@ def test_evaluation_transforms_are_timms_to_the_last_bit(name: str) -> None:
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("given", [{"train_crop_mode": "rkrr"}, {"auto_augment": "augmix-m5-b1"}])
+@pytest.mark.parametrize("given", [{"train_crop_mode": "rkrc"}, {"auto_augment": "augmix-m5-b1"}])
 def test_what_has_no_form_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(TranslationError, match="timm"):
         pipeline_of(timm_data.create_transform(32, is_training=True, **given))

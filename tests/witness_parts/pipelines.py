@@ -191,9 +191,7 @@ def timm() -> Iterator[Case]:
         "v0": {"is_training": True, "auto_augment": "v0", "hflip": 0.3, "vflip": 0.2},
         "3a": {"is_training": True, "auto_augment": "3a"},
         "jitter": {"is_training": True, "color_jitter": 0.4, "re_prob": 0.5, "re_mode": "rand"},
-        "rkrc": {"is_training": True, "train_crop_mode": "rkrc", "scale": (0.8, 1.0)},
         "eval": {"is_training": False, "interpolation": "bicubic", "crop_pct": 0.9},
-        "eval border": {"is_training": False, "crop_mode": "border", "crop_pct": 0.9},
     }
     for name, options in made.items():
 
