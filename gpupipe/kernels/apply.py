@@ -14,12 +14,11 @@ from ..errors import PipelineError
 from ..transforms.ops import Crop, Erase, Flip, Op, ToDtype, Views, Warp
 from ..transforms.ops.op import Array
 from .dtype import to_dtype
-from .picture import Picture, array, chw, hwc, planes, to_bytes
+from .picture import Picture, array, chw, hwc, planes
 from .registry import (
     ARITHMETIC,
     BATCH_FORMS,
     FORMS,
-    LEVEL_FORMS,
     Form,
     change_of,
     different_sizes,
@@ -72,29 +71,16 @@ def apply_sample(image: Picture, ops: Sequence[Op], i: int, forms: Mapping[type[
     Returns:
         u8, f16 or f32[H', W', C'], possibly a view of ``image``; a tuple of these for several views.
     """
-    levels: Tensor | None = None  # f32[1, C, H, W], replaces the image after level forms
     for op in ops:
         if op.passes(i):
             continue
-        form = forms.get(type(op))
-        change = LEVEL_FORMS.get(type(op)) if form is None and getattr(op, "kind", None) == "pil" else None
-        if change is not None:
-            levels = _levels(image) if levels is None else levels.floor_()
-            levels = change(levels, op.take(slice(i, i + 1)))
-            continue
-        if levels is not None:
-            image, levels = hwc(to_bytes(levels)[0]), None
         if isinstance(op, Views):
             own = isinstance(image, Image.Image) and not op.sendable  # a function may draw into the image
             views = (apply_sample(image.copy() if own else image, b, i, forms) for b in op.branches)
             return tuple(views)  # type: ignore[arg-type]
+        form = forms.get(type(op))
         image = form(image, op, i) if form is not None else _as_batch(image, op, i)
-    return array(image) if levels is None else hwc(to_bytes(levels)[0])
-
-
-def _levels(image: Picture) -> Tensor:
-    """Return the bytes of an image in float32, [1, C, H, W], as a copy."""
-    return torch.from_numpy(planes(image).numpy()[None].astype(np.float32))
+    return array(image)
 
 
 def _as_batch(image: Picture, op: Op, i: int) -> Picture:

@@ -16,7 +16,7 @@ from ..transforms import ops
 from . import levels
 from .device_random import on
 from .picture import to_bytes
-from .registry import batch_form, level_form
+from .registry import batch_form
 
 Factor = float | Tensor
 """One number, or f[n, 1, 1, 1] with one number per image."""
@@ -78,27 +78,17 @@ def _back(values: Tensor, x: Tensor) -> Tensor:
     return to_bytes(values) if x.dtype == torch.uint8 else values.to(x.dtype)
 
 
-@level_form(ops.Brightness)
-def pil_brightness(values: Tensor, op: ops.Brightness) -> Tensor:
-    return levels.brightness(values, numbers(op.factor, values))
-
-
 @batch_form(ops.Brightness, together="always")
 def brightness(x: Tensor, op: ops.Brightness) -> Tensor:
     if op.kind == "pil":
-        return to_bytes(pil_brightness(x.to(torch.float32), op))
+        return to_bytes(levels.brightness(x.to(torch.float32), numbers(op.factor, x)))
     return blend(x, None, number(op.factor, x))
-
-
-@level_form(ops.Contrast)
-def pil_contrast(values: Tensor, op: ops.Contrast) -> Tensor:
-    return levels.contrast(values, numbers(op.factor, values))
 
 
 @batch_form(ops.Contrast, together="pil")
 def contrast(x: Tensor, op: ops.Contrast) -> Tensor:
     if op.kind == "pil":
-        return to_bytes(pil_contrast(x.to(torch.float32), op))
+        return to_bytes(levels.contrast(x.to(torch.float32), numbers(op.factor, x)))
     return blend(x, _less_contrast(x), number(op.factor, x))
 
 
@@ -111,17 +101,12 @@ def _less_contrast(x: Tensor) -> Tensor:
     return flat.mean(dim=(-3, -2, -1), keepdim=True)
 
 
-@level_form(ops.Saturation)
-def pil_saturation(values: Tensor, op: ops.Saturation) -> Tensor:
-    return levels.saturation(values, numbers(op.factor, values))
-
-
 @batch_form(ops.Saturation, together="pil")
 def saturation(x: Tensor, op: ops.Saturation) -> Tensor:
     if x.shape[1] == 1:
         return x
     if op.kind == "pil":
-        return to_bytes(pil_saturation(x.to(torch.float32), op))
+        return to_bytes(levels.saturation(x.to(torch.float32), numbers(op.factor, x)))
     return blend(x, _less_saturation(x), number(op.factor, x))
 
 

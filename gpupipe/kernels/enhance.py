@@ -14,18 +14,13 @@ from .color import Factor, largest, number, numbers
 from .device_random import on
 from .levels import sharpness as sharpened, sum_of_nine
 from .picture import to_bytes
-from .registry import batch_form, level_form
-
-
-@level_form(ops.Sharpness)
-def pil_sharpness(values: Tensor, op: ops.Sharpness) -> Tensor:
-    return sharpened(values, numbers(op.factor, values))
+from .registry import batch_form
 
 
 @batch_form(ops.Sharpness, together="pil")
 def sharpness(x: Tensor, op: ops.Sharpness) -> Tensor:
     if op.kind == "pil":
-        return to_bytes(pil_sharpness(x.to(torch.float32), op))
+        return to_bytes(sharpened(x.to(torch.float32), numbers(op.factor, x)))
     return tensor_sharpness(x, number(op.factor, x))
 
 

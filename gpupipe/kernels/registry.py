@@ -33,7 +33,6 @@ Together = Literal["never", "nearest", "pil", "always"]
 
 _Form = TypeVar("_Form", bound=Form)
 _BatchForm = TypeVar("_BatchForm", bound=BatchForm)
-_LevelForm = TypeVar("_LevelForm", bound=Callable[..., Tensor])
 _Arithmetic = TypeVar("_Arithmetic", bound=Callable[..., Tensor])
 
 FORMS: dict[type[Op], Form] = {}
@@ -50,13 +49,6 @@ BATCH_FORMS: dict[type[Op], BatchForm] = {}
 """``BATCH_FORMS[type(op)](x, op)``: apply the op to [B, C, H, W] on any device.
 
 It may write to ``x``, and returns it or another tensor. Images outside the mask are returned unchanged.
-"""
-
-LEVEL_FORMS: dict[type[Op], Callable[[Tensor, Any], Tensor]] = {}
-"""``LEVEL_FORMS[type(op)](values, op)``: apply an op of kind ``"pil"`` to f32[n, C, H, W], bytes in float32.
-
-It may write to the values. The result is in 0..255, and becomes bytes by truncation. Several such ops in sequence need
-no conversion to bytes in between.
 """
 
 ARITHMETIC: dict[type[Op], Callable[..., Tensor]] = {}
@@ -112,16 +104,6 @@ def batch_form(
 
         BATCH_FORMS[kind] = function if rows == "all" else masked
         _TOGETHER[kind] = together
-        return function
-
-    return register
-
-
-def level_form(kind: type[Op]) -> Callable[[_LevelForm], _LevelForm]:
-    """Register the form of an op for bytes in float32; see :data:`LEVEL_FORMS`."""
-
-    def register(function: _LevelForm) -> _LevelForm:
-        LEVEL_FORMS[kind] = function
         return function
 
     return register
