@@ -5,8 +5,6 @@ The plan holds the choices, so every engine applies the same ones.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +14,7 @@ from ..errors import ConfigError
 from . import fields
 from .auto_augment_ops import GEOMETRIC, Draw, layer
 from .auto_augment_tables import AUGMIX, AUGMIX_PART, AUTO, POLICIES, RAND, WIDE, Space
-from .fields import Color, Converted, Interpolation, TorchvisionEnum, frozen, items
+from .fields import Color, Converted, Interpolation, OptionalFill, TorchvisionEnum, frozen
 from .numbers import below, everywhere, uniform_weights
 from .ops import Mix, Op
 from .ops.op import F64
@@ -31,26 +29,6 @@ _AUGMIX_BINS = 10
 Count: TypeAlias = Converted[int, int]
 PolicyName: TypeAlias = Literal["imagenet", "cifar10", "svhn"]
 Policy: TypeAlias = Converted[TorchvisionEnum | PolicyName, str]
-PolicyFill: TypeAlias = Converted[float | Sequence[float] | None, Color | None]
-
-
-def _whole(least: int, most: float = math.inf) -> Callable[[int, str], int]:
-    """Return a converter to an integer from ``least`` to ``most``."""
-
-    def convert(value: int, what: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
-            limit = f"of at least {least}" if most == math.inf else f"from {least} to {most:.0f}"
-            raise ConfigError(f"{what} must be an integer {limit}, not {value!r}")
-        return int(value)
-
-    return convert
-
-
-def _fill(value: Any, what: str) -> Color | None:
-    values = None if value is None else items(value)
-    if values is not None and (len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values)):
-        raise ConfigError(f"{what} must be None, a number or three of them, not {value!r}")
-    return None if values is None else tuple(float(v) for v in values)
 
 
 def _policy(value: Any, what: str) -> str:
@@ -89,22 +67,21 @@ class RandAugment(_Policy):
         num_ops: operations per image.
         magnitude: strength, from 0 to below ``num_magnitude_bins``.
         num_magnitude_bins: number of strengths.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> RandAugment(magnitude=5)
     RandAugment(num_ops=2, magnitude=5, num_magnitude_bins=31, interpolation='nearest', fill=None)
     """
 
-    num_ops: Count = Converted(_whole(0), default=2)
+    num_ops: Count = Converted(fields.whole(0), default=2)
     magnitude: int = 9
-    num_magnitude_bins: Count = Converted(_whole(2), default=31)
+    num_magnitude_bins: Count = Converted(fields.whole(2), default=31)
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
-    fill: PolicyFill = Converted(_fill, default=None)
+    fill: OptionalFill = Converted(fields.optional_fill, default=None)
 
     def __post_init__(self) -> None:
-        _whole(0, self.num_magnitude_bins - 1)(self.magnitude, "RandAugment: magnitude")
+        fields.whole(0, self.num_magnitude_bins - 1)(self.magnitude, "RandAugment: magnitude")
 
     @property
     def draws(self) -> int:
@@ -129,17 +106,16 @@ class TrivialAugmentWide(_Policy):
 
     Args:
         num_magnitude_bins: number of strengths.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> TrivialAugmentWide(interpolation="bilinear").num_magnitude_bins
     31
     """
 
-    num_magnitude_bins: Count = Converted(_whole(2), default=31)
+    num_magnitude_bins: Count = Converted(fields.whole(2), default=31)
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
-    fill: PolicyFill = Converted(_fill, default=None)
+    fill: OptionalFill = Converted(fields.optional_fill, default=None)
 
     @property
     def draws(self) -> int:
@@ -158,8 +134,7 @@ class AutoAugment(_Policy):
 
     Args:
         policy: the dataset that was searched on: ``"imagenet"``, ``"cifar10"``, ``"svhn"``, or torchvision's enum.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> AutoAugment("cifar10").policy
@@ -168,7 +143,7 @@ class AutoAugment(_Policy):
 
     policy: Policy = Converted(_policy, default="imagenet")
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
-    fill: PolicyFill = Converted(_fill, default=None)
+    fill: OptionalFill = Converted(fields.optional_fill, default=None)
 
     @property
     def draws(self) -> int:
@@ -211,21 +186,20 @@ class AugMix(_Policy):
         chain_depth: operations of a chain; -1 draws 1 to 3.
         alpha: must be 1, torchvision's default: the weights are uniform.
         all_ops: with brightness, contrast, color and sharpness, which some test sets of corruptions also change.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel. ``None``: black.
 
     >>> AugMix(severity=2).chain_depth
     -1
     """
 
-    severity: Count = Converted(_whole(1, _AUGMIX_BINS), default=3)
-    mixture_width: Count = Converted(_whole(1), default=3)
-    chain_depth: Count = Converted(_whole(-(10**9)), default=-1)
+    severity: Count = Converted(fields.whole(1, _AUGMIX_BINS), default=3)
+    mixture_width: Count = Converted(fields.whole(1), default=3)
+    chain_depth: Count = Converted(fields.whole(-(10**9)), default=-1)
     alpha: float = 1.0
     all_ops: bool = True
     interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
-    fill: PolicyFill = Converted(_fill, default=None)
+    fill: OptionalFill = Converted(fields.optional_fill, default=None)
 
     def __post_init__(self) -> None:
         if self.alpha != 1:

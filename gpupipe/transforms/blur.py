@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Converted, Pair, frozen, items
+from .fields import Converted, Pair, frozen
 from .numbers import between, everywhere
 from .ops import Blur, BoxBlur
 from .ops.op import F64
@@ -17,26 +17,14 @@ from .transform import Images, Ops, Transform
 
 __all__ = ["GaussianBlur", "PILGaussianBlur"]
 
+Deviations: TypeAlias = Converted[float | Sequence[float], tuple[float, float]]
+
 
 def _odd(value: int | Sequence[int], what: str) -> tuple[int, int]:
     size = fields.pair(value, what)
     if not all(n % 2 for n in size):
         raise ConfigError(f"{what} must be odd, not {value!r}")
     return size
-
-
-def _deviations(value: float | Sequence[float], what: str) -> tuple[float, float]:
-    sigma = items(value)
-    if len(sigma) not in (1, 2) or not 0 < sigma[0] <= sigma[-1]:
-        raise ConfigError(f"{what} must be a positive number or (low, high) with 0 < low <= high, not {value!r}")
-    return float(sigma[0]), float(sigma[-1])
-
-
-def _radii(value: float | Sequence[float], what: str) -> tuple[float, float]:
-    radius = items(value)
-    if len(radius) not in (1, 2) or not 0 <= radius[0] <= radius[-1] < np.inf:
-        raise ConfigError(f"{what} must be a number of at least 0 or (low, high) with 0 <= low <= high, not {value!r}")
-    return float(radius[0]), float(radius[-1])
 
 
 @frozen
@@ -54,7 +42,9 @@ class GaussianBlur(Transform):
     DRAWS: ClassVar[int] = 1
 
     kernel_size: Pair = Converted(_odd)
-    sigma: Converted[float | Sequence[float], tuple[float, float]] = Converted(_deviations, default=(0.1, 2.0))
+    sigma: Converted[float | Sequence[float], tuple[float, float]] = Converted(
+        fields.interval(above=0, single=True), default=(0.1, 2.0)
+    )
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         # Reflection does not repeat the edge pixel, so it reaches at most one pixel less than the side.
@@ -88,7 +78,7 @@ class PILGaussianBlur(Transform):
 
     DRAWS: ClassVar[int] = 1
 
-    radius: Converted[float | Sequence[float], tuple[float, float]] = Converted(_radii)
+    radius: Deviations = Converted(fields.interval(0, single=True))
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         if images.kind != "pil":

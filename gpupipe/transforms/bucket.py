@@ -77,14 +77,11 @@ class SmartResize(Transform):
     The aspect ratio is kept as well as multiples of ``factor`` allow. The formula is ``smart_resize`` of Qwen2-VL
     (Wang et al., *Qwen2-VL*, 2024).
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         factor: both sides become multiples of it.
         min_pixels: smallest area in pixels.
         max_pixels: largest area in pixels.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> SmartResize(max_pixels=1280 * 28 * 28).tokens(480, 640)
@@ -140,13 +137,10 @@ class ResizeToPatches(Transform):
     The scale is found by the bisection of timm's ``get_image_size_for_seq`` (Tschannen et al., *SigLIP 2*, 2025). Edges
     are rounded up to whole patches.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         patch_size: side of a patch in pixels.
         max_patches: largest number of patches of an image.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> ResizeToPatches(16, 256).tokens(480, 640)

@@ -148,8 +148,6 @@ class Grayscale(Transform):
 class RandomGrayscale(Transform):
     """Convert to grayscale with probability ``p``, keeping the number of channels.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
     Args:
         p: probability of the change, 0 to 1.
 

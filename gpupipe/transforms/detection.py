@@ -67,7 +67,7 @@ class RandomIoUCrop(Transform):
     min_aspect_ratio: float = 0.5
     max_aspect_ratio: float = 2.0
     sampler_options: Options = Converted(_options, default=None)
-    trials: int = 40
+    trials: Converted[int, int] = Converted(fields.whole(1), default=40)
 
     def __post_init__(self) -> None:
         for low, high in (("min_scale", "max_scale"), ("min_aspect_ratio", "max_aspect_ratio")):
@@ -76,8 +76,6 @@ class RandomIoUCrop(Transform):
                 raise ConfigError(f"RandomIoUCrop: it needs 0 < {low} <= {high}, not {limits[0]!r} and {limits[1]!r}")
         if self.max_scale > 1:
             raise ConfigError(f"RandomIoUCrop: max_scale must be at most 1, not {self.max_scale!r}")
-        if type(self.trials) is not int or self.trials < 1:
-            raise ConfigError(f"RandomIoUCrop: trials must be a positive integer, not {self.trials!r}")
 
     @property
     def draws_by_boxes(self) -> bool:

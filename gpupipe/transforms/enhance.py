@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError
 from . import fields, ops
 from .fields import Converted, Probability, frozen
 from .numbers import by_chance
-from .ops.op import F64
+from .ops import Op
+from .ops.op import F64, Mask
 from .transform import Images, Ops, Transform
 
 __all__ = [
@@ -23,17 +23,21 @@ __all__ = [
 ]
 
 
-def _bits(value: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= 8:
-        raise ConfigError(f"{what} must be an integer from 0 to 8, not {value!r}")
-    return int(value)
-
-
 @frozen
-class RandomInvert(Transform):
-    """Subtract every value from the largest possible value, with probability ``p``.
+class _ByChance(Transform):
+    DRAWS: ClassVar[int] = 1
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
+    p: Probability = Converted(fields.probability, default=0.5)
+
+    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
+        return (self._op(*by_chance(u[:, 0], self.p), images),), images
+
+    def _op(self, mask: Mask, always: bool, images: Images) -> Op:
+        raise NotImplementedError
+
+
+class RandomInvert(_ByChance):
+    """Subtract every value from the largest possible value, with probability ``p``.
 
     Args:
         p: probability of the change, 0 to 1.
@@ -42,20 +46,13 @@ class RandomInvert(Transform):
     RandomInvert(p=0.5)
     """
 
-    DRAWS: ClassVar[int] = 1
-
-    p: Probability = Converted(fields.probability, default=0.5)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        mask, always = by_chance(u[:, 0], self.p)
-        return (ops.Invert(mask, always=always),), images
+    def _op(self, mask: Mask, always: bool, images: Images) -> Op:
+        return ops.Invert(mask, always=always)
 
 
 @frozen
 class RandomPosterize(Transform):
     """Keep the upper ``bits`` (0 to 8) bits of every value, with probability ``p``.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     Args:
         bits: bits to keep, 0 to 8.
@@ -67,7 +64,7 @@ class RandomPosterize(Transform):
 
     DRAWS: ClassVar[int] = 1
 
-    bits: Converted[int, int] = Converted(_bits)
+    bits: Converted[int, int] = Converted(fields.whole(0, 8))
     p: Probability = Converted(fields.probability, default=0.5)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
@@ -80,8 +77,6 @@ class RandomSolarize(Transform):
     """Invert values of at least ``threshold``, with probability ``p``.
 
     ``threshold`` is in units of the image: 0 to 255 for uint8, 0 to 1 for floats.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     Args:
         threshold: smallest value that is inverted, 0 to 255 for u8, 0 to 1 for floats.
@@ -116,8 +111,6 @@ class RandomAdjustSharpness(Transform):
 
     A ``sharpness_factor`` of 0 smooths, 1 changes nothing, and 2 sharpens.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
     Args:
         sharpness_factor: 0 blurs, 1 changes nothing, 2 doubles the sharpness.
         p: probability of the change, 0 to 1.
@@ -137,11 +130,8 @@ class RandomAdjustSharpness(Transform):
         return (ops.Sharpness(mask, factor, kind=images.kind, always=always),), images
 
 
-@frozen
-class RandomAutocontrast(Transform):
+class RandomAutocontrast(_ByChance):
     """Stretch every channel to the whole range of values, with probability ``p``.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     Args:
         p: probability of the change, 0 to 1.
@@ -150,20 +140,12 @@ class RandomAutocontrast(Transform):
     RandomAutocontrast(p=1.0)
     """
 
-    DRAWS: ClassVar[int] = 1
-
-    p: Probability = Converted(fields.probability, default=0.5)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        mask, always = by_chance(u[:, 0], self.p)
-        return (ops.AutoContrast(mask, kind=images.kind, always=always),), images
+    def _op(self, mask: Mask, always: bool, images: Images) -> Op:
+        return ops.AutoContrast(mask, kind=images.kind, always=always)
 
 
-@frozen
-class RandomEqualize(Transform):
+class RandomEqualize(_ByChance):
     """Equalize the histogram of every channel, with probability ``p``.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     Args:
         p: probability of the change, 0 to 1.
@@ -172,10 +154,5 @@ class RandomEqualize(Transform):
     RandomEqualize(p=0.5)
     """
 
-    DRAWS: ClassVar[int] = 1
-
-    p: Probability = Converted(fields.probability, default=0.5)
-
-    def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
-        mask, always = by_chance(u[:, 0], self.p)
-        return (ops.Equalize(mask, kind=images.kind, always=always),), images
+    def _op(self, mask: Mask, always: bool, images: Images) -> Op:
+        return ops.Equalize(mask, kind=images.kind, always=always)

@@ -20,29 +20,12 @@ __all__ = ["RandomErasing"]
 _ATTEMPTS = 10
 
 
-def _shares(value: Sequence[float], what: str) -> tuple[float, float]:
-    bounds = items(value)
-    if len(bounds) != 2 or not 0.0 <= bounds[0] <= bounds[1] <= 1.0:
-        raise ConfigError(f"{what} must be (low, high) with 0 <= low <= high <= 1, not {bounds!r}")
-    return float(bounds[0]), float(bounds[1])
-
-
-def _shapes(value: Sequence[float], what: str) -> tuple[float, float]:
-    bounds = items(value)
-    if len(bounds) != 2 or not 1e-9 <= bounds[0] <= bounds[1]:
-        raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {bounds!r}")
-    return float(bounds[0]), float(bounds[1])
-
-
 def _value(value: Any, what: str) -> str | Color:
     if isinstance(value, str):
         if value not in ("random", "color"):
             raise ConfigError(f'{what} must be numbers, "random" or "color", not {value!r}')
         return value
-    values = items(value)
-    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
-        raise ConfigError(f'{what} must be one or three numbers, "random" or "color", not {value!r}')
-    return tuple(float(v) for v in values)
+    return fields.color(value, what)
 
 
 def _count(value: int | Sequence[int], what: str) -> tuple[int, int]:
@@ -74,8 +57,8 @@ class RandomErasing(Transform):
     """
 
     p: Probability = Converted(fields.probability, default=0.5)
-    scale: Range = Converted(_shares, default=(0.02, 0.33))
-    ratio: Range = Converted(_shapes, default=(0.3, 3.3))
+    scale: Range = Converted(fields.interval(0, 1), default=(0.02, 0.33))
+    ratio: Range = Converted(fields.interval(1e-9), default=(0.3, 3.3))
     value: Converted[float | Sequence[float] | Literal["random", "color"], str | Color] = Converted(_value, default=0.0)
     inplace: bool = False
     count: Converted[int | Sequence[int], tuple[int, int]] = Converted(_count, default=1)

@@ -12,9 +12,8 @@ belong in ``__post_init__``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from functools import wraps
 from typing import (
     Any,
@@ -26,7 +25,6 @@ from typing import (
     cast,
     dataclass_transform,
     get_args,
-    get_origin,
     overload,
 )
 
@@ -76,13 +74,11 @@ class Converted(Generic[Given, Kept]):
 def frozen(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that inherits ``repr``, ``==`` and ``hash`` from :class:`~gpupipe.transforms.Transform`.
 
-    Generating these methods for each class would take a tenth of the import time. The signature has the types that
-    fields accept.
+    Generating these methods for each class would take a tenth of the import time.
     """
     made: Any = dataclass(frozen=True, repr=False, eq=False)(cls)
     init = made.__init__
-    names = {name: _accepted(made, name, text) for name, text in init.__annotations__.items()}
-    init.__annotations__ = names
+    names = list(init.__annotations__)
 
     @wraps(init)
     def __init__(self: T, /, *args: Any, **kwargs: Any) -> None:
@@ -93,24 +89,6 @@ def frozen(cls: type[T]) -> type[T]:
 
     made.__init__ = __init__
     return cast("type[T]", made)
-
-
-def _accepted(cls: type, name: str, text: Any) -> Any:
-    """Return the type of an argument, given the annotation of its field."""
-    if name == "return":
-        return None
-    if name not in vars(cls).get("__annotations__", {}):
-        inherited: Callable[..., None] = vars(cls.__mro__[1])["__init__"]
-        return inherited.__annotations__[name]
-    module = vars(sys.modules[cls.__module__])
-    try:
-        kind = module[text] if text in module else eval(text, module)
-        kind = kind.type if isinstance(kind, InitVar) else kind
-        given = get_args(kind)[0] if get_origin(kind) is Converted else kind
-        text = getattr(given, "__forward_arg__", None)
-        return given if text is None else eval(text, globals())
-    except NameError:  # of what only type checkers import
-        return text
 
 
 class TorchvisionEnum(Protocol):
@@ -135,6 +113,7 @@ Names: TypeAlias = Converted[
 ]
 Flag: TypeAlias = Converted["bool | None", bool]
 Fill: TypeAlias = Converted["float | Sequence[float] | None", Color]
+OptionalFill: TypeAlias = Converted["float | Sequence[float] | None", "Color | None"]
 
 
 def items(value: Any) -> tuple[Any, ...]:
@@ -199,25 +178,55 @@ def floats(value: Any, what: str) -> tuple[float, ...]:
     return tuple(float(v) for v in items(value))
 
 
-def increasing(value: Sequence[float], what: str) -> tuple[float, float]:
-    """Convert to (low, high) with 0 < low <= high."""
-    bounds = items(value)
-    if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1]:
-        raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {value!r}")
-    return float(bounds[0]), float(bounds[1])
+def interval(
+    least: float = -np.inf, most: float = np.inf, *, above: float = -np.inf, single: bool = False
+) -> Callable[[Any, str], tuple[float, float]]:
+    """Return a converter to (low, high) within limits, with ``above`` < low; ``single``: or one number for both."""
+
+    def convert(value: Any, what: str) -> tuple[float, float]:
+        bounds = items(value)
+        ends = bounds * 2 if single and len(bounds) == 1 else bounds
+        if len(ends) != 2 or not least <= ends[0] <= ends[1] <= most or not above < ends[0] or ends[1] == np.inf:
+            below = f"{above:g} < " if above > -np.inf else f"{least:g} <= " if least > -np.inf else ""
+            limit = f" <= {most:g}" if most < np.inf else ""
+            number = "a number or " if single else ""
+            raise ConfigError(f"{what} must be {number}(low, high) with {below}low <= high{limit}, not {value!r}")
+        return float(ends[0]), float(ends[1])
+
+    return convert
 
 
-def fill(value: float | Sequence[float] | None, what: str) -> Color:
-    """Convert to a color; ``None`` means black."""
-    values = (0.0,) if value is None else items(value)
-    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) for v in values):
+def whole(least: int, most: float = np.inf) -> Callable[[Any, str], int]:
+    """Return a converter to an integer from ``least`` to ``most``."""
+
+    def convert(value: Any, what: str) -> int:
+        if not is_integer(value) or not least <= value <= most:
+            limit = f"of at least {least}" if most == np.inf else f"from {least} to {most:.0f}"
+            raise ConfigError(f"{what} must be an integer {limit}, not {value!r}")
+        return int(value)
+
+    return convert
+
+
+def optional(convert: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:
+    """Return a converter that keeps ``None``."""
+    return lambda value, what: None if value is None else convert(value, what)
+
+
+def color(value: float | Sequence[float], what: str) -> Color:
+    values = items(value)
+    if len(values) not in (1, 3) or not all(isinstance(v, (int, float, np.number)) for v in values):
         raise ConfigError(f"{what} must be a number or three of them, not {value!r}")
     return tuple(float(v) for v in values)
 
 
-def optional_fill(value: float | Sequence[float] | None, what: str) -> Color | None:
-    """Convert to a color, keeping ``None``: on tensors, affine maps treat it differently from black."""
-    return None if value is None else numbers(1, 3)(value, what)
+def fill(value: float | Sequence[float] | None, what: str) -> Color:
+    """Convert to a color; ``None`` means black."""
+    return color(0.0 if value is None else value, what)
+
+
+optional_fill = optional(color)
+"""Affine maps of tensors treat ``None`` differently from black."""
 
 
 def flag(value: Any, what: str) -> bool:

@@ -33,10 +33,6 @@ def _sides(value: int | Sequence[int], what: str) -> Sides:
     return int(p[0]), int(p[1]), int(p[2]), int(p[3])
 
 
-def _optional_sides(value: int | Sequence[int] | None, what: str) -> Sides | None:
-    return None if value is None else _sides(value, what)
-
-
 def known_mode(value: Any, what: str) -> PaddingMode:
     if value not in get_args(PaddingMode):
         raise ConfigError(f"{what} must be one of {', '.join(get_args(PaddingMode))}, not {value!r}")
@@ -48,8 +44,6 @@ class CenterCrop(Transform):
     """Crop the center ``size`` of the image. Smaller images are padded with zeros, as in torchvision.
 
     The offset is ``round((height - size) / 2)``, halves to even.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
 
     Args:
         size: height and width, or one number for both.
@@ -112,8 +106,6 @@ class RandomCrop(Transform):
     ``pad_if_needed`` pads both sides by the missing pixels, as torchvision does. Without it, an image smaller than
     ``size`` raises an error that names the sizes.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
-
     Args:
         size: height and width, or one number for both.
         padding: pixels to add: for all sides, for (left and right, top and bottom), or for (left, top, right,
@@ -129,7 +121,7 @@ class RandomCrop(Transform):
     DRAWS: ClassVar[int] = 2
 
     size: Pair = Converted(fields.pair)
-    padding: Converted[int | Sequence[int] | None, Sides | None] = Converted(_optional_sides, default=None)
+    padding: Converted[int | Sequence[int] | None, Sides | None] = Converted(fields.optional(_sides), default=None)
     pad_if_needed: bool = False
     fill: Fill = Converted(fields.fill, default=0)
     padding_mode: Mode = Converted(known_mode, default="constant")
@@ -180,8 +172,6 @@ class _RandomFlip(Transform):
 class RandomHorizontalFlip(_RandomFlip):
     """Flip left and right with probability ``p``.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
     Args:
         p: probability of the change, 0 to 1.
 
@@ -194,8 +184,6 @@ class RandomHorizontalFlip(_RandomFlip):
 
 class RandomVerticalFlip(_RandomFlip):
     """Flip top and bottom with probability ``p``.
-
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
 
     Args:
         p: probability of the change, 0 to 1.

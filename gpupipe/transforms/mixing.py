@@ -35,17 +35,11 @@ def beta(alpha: float, u: F64) -> F64:
     return np.asarray(np.where(np.cos(2 * np.pi * u[:, 1]) < 0, low, 1 - low))
 
 
-def _classes(value: int | None, what: str) -> int | None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise ConfigError(f"{what} must be a positive integer or None, not {value!r}")
-    return value
-
-
 @frozen
 class _Mixing(Transform):
     _: KW_ONLY
     alpha: Converted[float, float] = Converted(fields.positive, default=1.0)
-    num_classes: Converted[int | None, int | None] = Converted(_classes, default=None)
+    num_classes: Converted[int | None, int | None] = Converted(fields.optional(fields.whole(1)), default=None)
     labels_getter: InitVar[Any] = "default"
 
     def __post_init__(self, labels_getter: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,16 +25,6 @@ def _resized(transform: Any, images: Images, height: I64, width: I64) -> tuple[O
     return resized(transform, images, height, width), images.sized(height, width)
 
 
-def _factors(least: float) -> Callable[[Sequence[float], str], tuple[float, float]]:
-    def convert(value: Sequence[float], what: str) -> tuple[float, float]:
-        bounds = items(value)
-        if len(bounds) != 2 or not least <= bounds[0] <= bounds[1] or bounds[0] <= 0:
-            raise ConfigError(f"{what} must be (low, high) with low <= high and low at least {least}, not {value!r}")
-        return float(bounds[0]), float(bounds[1])
-
-    return convert
-
-
 def _two(value: Sequence[int], what: str) -> tuple[int, int]:
     if len(items(value)) != 2:
         raise ConfigError(f"{what} must be two numbers of pixels, not {value!r}")
@@ -52,13 +42,10 @@ def _sizes(value: int | Sequence[int], what: str) -> tuple[int, ...]:
 class ScaleJitter(Transform):
     """Resize so that the image just fits into ``target_size``, times a factor uniform in ``scale_range``.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         target_size: (height, width).
         scale_range: (low, high) of the factor.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> ScaleJitter((480, 640)).scale_range
@@ -68,7 +55,7 @@ class ScaleJitter(Transform):
     DRAWS: ClassVar[int] = 1
 
     target_size: Converted[Sequence[int], tuple[int, int]] = Converted(_two)
-    scale_range: Range = Converted(_factors(0.0), default=(0.1, 2.0))
+    scale_range: Range = Converted(fields.interval(above=0), default=(0.1, 2.0))
     interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
     antialias: Flag = Converted(fields.antialias, default=True)
 
@@ -85,13 +72,10 @@ class ScaleJitter(Transform):
 class RandomShortestSize(Transform):
     """Resize the shorter edge to a size drawn from ``min_size``, or less if the longer edge would exceed ``max_size``.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         min_size: length of the shorter edge, or several, of which each image draws one.
         max_size: limit of the longer edge.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomShortestSize([480, 512], max_size=640).min_size
@@ -101,13 +85,9 @@ class RandomShortestSize(Transform):
     DRAWS: ClassVar[int] = 1
 
     min_size: Converted[int | Sequence[int], tuple[int, ...]] = Converted(_sizes)
-    max_size: int | None = None
+    max_size: Converted[int | None, int | None] = Converted(fields.optional(fields.whole(1)), default=None)
     interpolation: Interpolation = Converted(fields.interpolation, default="bilinear")
     antialias: Flag = Converted(fields.antialias, default=True)
-
-    def __post_init__(self) -> None:
-        if self.max_size is not None and (not isinstance(self.max_size, int) or self.max_size < 1):
-            raise ConfigError(f"RandomShortestSize: max_size must be a positive integer, not {self.max_size!r}")
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         sizes = np.array(self.min_size)
@@ -122,13 +102,10 @@ class RandomShortestSize(Transform):
 class RandomResize(Transform):
     """Resize the shorter edge to a size drawn from ``min_size`` to ``max_size - 1``.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         min_size: smallest length of the shorter edge.
         max_size: one more than the largest length of the shorter edge.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomResize(240, 960).max_size
@@ -161,8 +138,6 @@ class RandomZoomOut(Transform):
     The sides of the canvas are larger by a factor uniform in ``side_range`` (Liu et al., *SSD: Single Shot MultiBox
     Detector*, 2016).
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         fill: value of pixels outside the image: a number, or one per channel.
         side_range: (low, high) of the canvas's sides, as multiples of the image's.
@@ -175,7 +150,7 @@ class RandomZoomOut(Transform):
     DRAWS: ClassVar[int] = 4
 
     fill: Fill = Converted(fields.fill, default=0)
-    side_range: Range = Converted(_factors(1.0), default=(1.0, 4.0))
+    side_range: Range = Converted(fields.interval(1), default=(1.0, 4.0))
     p: Probability = Converted(fields.probability, default=0.5)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:

@@ -54,12 +54,9 @@ class Resize(Transform):
     The longer edge is ``int(size * long / short)`` as in torchvision, at most ``max_size``. ``size=None`` resizes the
     longer edge to ``max_size``.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of another size.
-
     Args:
         size: (height, width), or one number for the shorter edge. ``None``: ``max_size`` for the longer edge.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         max_size: limit of the longer edge, if ``size`` is one number.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
@@ -112,14 +109,11 @@ class RandomResizedCrop(Transform):
 
     If ``interpolation`` names several filters, each image draws one, as timm's version does by default.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of ``size``.
-
     Args:
         size: height and width, or one number for both.
         scale: (low, high) area of the window, as a share of the image.
         ratio: (low, high) width over height.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, a member of it, or several of these.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, or several of these.
         antialias: ``False`` shrinks tensors without a filter. PIL images are always filtered.
 
     >>> RandomResizedCrop(224, scale=(0.35, 1)).scale
@@ -129,8 +123,8 @@ class RandomResizedCrop(Transform):
     ATTEMPTS: ClassVar[int] = 10
 
     size: Pair = Converted(fields.pair)
-    scale: Range = Converted(fields.increasing, default=(0.08, 1.0))
-    ratio: Range = Converted(fields.increasing, default=(3.0 / 4.0, 4.0 / 3.0))
+    scale: Range = Converted(fields.interval(above=0), default=(0.08, 1.0))
+    ratio: Range = Converted(fields.interval(above=0), default=(3.0 / 4.0, 4.0 / 3.0))
     interpolation: Names = Converted(fields.interpolations, default="bilinear")
     antialias: Flag = Converted(fields.antialias, default=True)
 

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError
 from . import fields
 from .fields import Converted, Probability, frozen
 from .ops.op import F64, I64
@@ -41,8 +40,6 @@ class TemporalSubsample(_Temporal):
     The selection equals torchvision's ``UniformTemporalSubsample`` (originally pytorchvideo's) to the last bit of its
     rounding. A clip with fewer frames repeats some.
 
-    Raises :class:`ConfigError` if ``num_samples`` is not a positive integer.
-
     Takes a clip of T frames, and returns one of ``num_samples`` frames.
 
     Args:
@@ -52,12 +49,7 @@ class TemporalSubsample(_Temporal):
     [[0, 8, 16, 26, 34, 44, 52, 62]]
     """
 
-    num_samples: int
-
-    def __post_init__(self) -> None:
-        if type(self.num_samples) is not int or self.num_samples < 1:
-            name = type(self).__name__
-            raise ConfigError(f"{name}: num_samples must be a positive integer, not {self.num_samples!r}")
+    num_samples: Converted[int, int] = Converted(fields.whole(1))
 
     def choose(self, u: F64, frames: I64) -> I64:
         return frames[:, positions(frames.shape[1], self.num_samples)]

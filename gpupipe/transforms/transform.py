@@ -50,7 +50,8 @@ class Transform:
     """Base class of all transforms: one operation on one image of any size, with torchvision's name and arguments.
 
     A transform is a frozen value. It holds no state and never draws: it says how many uniform numbers it needs, and
-    resolves them into ops.
+    resolves them into ops. Unless it says otherwise, it takes and returns a PIL image, or a tensor u8 or float ``[1 or
+    3, H, W]``.
     """
 
     DRAWS: ClassVar[int] = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from . import fields
-from .fields import Color, Converted, Flag, Interpolation, Probability, frozen
+from .fields import Converted, Flag, Interpolation, OptionalFill, Probability, frozen
 from .matrices import affine_warp, rotation_warp
 from .numbers import below, between, by_chance, everywhere
 from .ops import Perspective
@@ -23,7 +23,6 @@ Point = tuple[float, float]
 
 OptionalLimits: TypeAlias = Converted[float | Sequence[float] | None, Numbers | None]
 OptionalPoint: TypeAlias = Converted[Sequence[float] | None, Point | None]
-OptionalFill: TypeAlias = Converted[float | Sequence[float] | None, Color | None]
 
 # Supported by Pillow's Image.transform and by torchvision's grid_sample.
 MODES = {"pil": ("nearest", "nearest-exact", "bilinear", "bicubic"), "tensor": ("nearest", "bilinear")}
@@ -50,29 +49,16 @@ def _angles(value: Any, what: str) -> Point:
     return low, high
 
 
-def _shear(value: Any, what: str) -> Numbers | None:
-    return None if value is None else _limits(1, 2, 4)(value, what)
-
-
-def _point(value: Any, what: str) -> Point | None:
-    if value is None:
-        return None
+def _point(value: Any, what: str) -> Point:
     x, y = fields.numbers(2)(value, what)
     return x, y
 
 
-def _shares(value: Any, what: str) -> Point | None:
+def _shares(value: Any, what: str) -> Point:
     shares = _point(value, what)
-    if shares is not None and not all(0 <= t <= 1 for t in shares):
+    if not all(0 <= t <= 1 for t in shares):
         raise ConfigError(f"{what} must be shares between 0 and 1, not {value!r}")
     return shares
-
-
-def _scale(value: Any, what: str) -> Point | None:
-    scale = _point(value, what)
-    if scale is not None and not 0 < scale[0] <= scale[1]:
-        raise ConfigError(f"{what} must be (low, high) with 0 < low <= high, not {value!r}")
-    return scale
 
 
 def check_mode(transform: Transform, interpolation: str, images: Images) -> None:
@@ -101,8 +87,7 @@ class RandomRotation(Transform):
         degrees: (low, high) anticlockwise, or one number d for (-d, d).
         expand: enlarge the output to hold the whole rotated image.
         center: (x, y) in pixels from the upper left corner; the center of the image by default.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel.
 
     >>> RandomRotation(30).degrees
@@ -114,7 +99,7 @@ class RandomRotation(Transform):
     degrees: Converted[float | Sequence[float], Point] = Converted(_angles)
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
     expand: Flag = Converted(fields.flag, default=False)
-    center: OptionalPoint = Converted(_point, default=None)
+    center: OptionalPoint = Converted(fields.optional(_point), default=None)
     fill: OptionalFill = Converted(fields.optional_fill, default=0)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
@@ -142,8 +127,7 @@ class RandomAffine(Transform):
         scale: (low, high).
         shear: degrees along x, as d or (low, high), or along x and y, as (low, high, low, high).
         center: (x, y) in pixels from the upper left corner; the center of the image by default.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel.
 
     >>> RandomAffine(15, translate=(0.1, 0.1), shear=(-5, 5, -9, 9)).shear
@@ -153,12 +137,12 @@ class RandomAffine(Transform):
     DRAWS: ClassVar[int] = 6
 
     degrees: Converted[float | Sequence[float], Point] = Converted(_angles)
-    translate: OptionalPoint = Converted(_shares, default=None)
-    scale: OptionalPoint = Converted(_scale, default=None)
-    shear: OptionalLimits = Converted(_shear, default=None)
+    translate: OptionalPoint = Converted(fields.optional(_shares), default=None)
+    scale: OptionalPoint = Converted(fields.optional(fields.interval(above=0)), default=None)
+    shear: OptionalLimits = Converted(fields.optional(_limits(1, 2, 4)), default=None)
     interpolation: Interpolation = Converted(fields.interpolation, default="nearest")
     fill: OptionalFill = Converted(fields.optional_fill, default=0)
-    center: OptionalPoint = Converted(_point, default=None)
+    center: OptionalPoint = Converted(fields.optional(_point), default=None)
 
     def resolve(self, u: F64, images: Images) -> tuple[Ops, Images]:
         _check(self, images)
@@ -213,13 +197,10 @@ def _coefficients(corners: F64, images: Images) -> F64:
 class RandomPerspective(Transform):
     """Move every corner inwards with probability ``p``, by up to ``distortion_scale`` of half the sides.
 
-    Takes and returns a PIL image, or a tensor u8 or float ``[1 or 3, H, W]``, of the same size.
-
     Args:
         distortion_scale: largest movement of a corner, as a share of half the sides, 0 to 1.
         p: probability of the change, 0 to 1.
-        interpolation: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or another name of torchvision's
-            ``InterpolationMode``, or a member of it.
+        interpolation: a member of torchvision's ``InterpolationMode`` or its name, such as ``"bilinear"``.
         fill: value of pixels outside the image: a number, or one per channel.
 
     >>> RandomPerspective(0.3, p=1)

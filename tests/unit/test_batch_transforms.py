@@ -201,7 +201,7 @@ def test_arguments(cls: Any) -> None:
         with pytest.raises(ConfigError, match="alpha must be a positive number"):
             cls(alpha=alpha)
     for n in (0, 2.5, True):
-        with pytest.raises(ConfigError, match="num_classes must be a positive integer or None"):
+        with pytest.raises(ConfigError, match="num_classes must be an integer of at least 1"):
             cls(num_classes=n)
     for before in ([], [T.PILToTensor()]):
         with pytest.raises(PipelineError, match="uint8 at this point and must be floats"):

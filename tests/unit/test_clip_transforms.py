@@ -76,7 +76,7 @@ def test_names_and_fingerprints() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, None, "8"])
 def test_a_number_of_frames_that_makes_no_sense(count: object) -> None:
-    with pytest.raises(ConfigError, match="num_samples must be a positive integer"):
+    with pytest.raises(ConfigError, match="num_samples must be an integer of at least 1"):
         T.TemporalSubsample(count)  # type: ignore[arg-type]
 
 

@@ -213,7 +213,7 @@ def test_what_cannot_draw_by_boxes_is_refused() -> None:
         T.Compose([T.Lambda(abs), T.RandomIoUCrop()])
     with pytest.raises(ConfigError, match="0 < min_scale <= max_scale"):
         T.RandomIoUCrop(min_scale=2.0)
-    with pytest.raises(ConfigError, match="trials must be a positive integer"):
+    with pytest.raises(ConfigError, match="trials must be an integer of at least 1"):
         T.RandomIoUCrop(trials=0)
     with pytest.raises(ConfigError, match="sampler_options must be numbers of at least 0"):
         T.RandomIoUCrop(sampler_options=[-0.5])

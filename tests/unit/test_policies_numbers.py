@@ -278,7 +278,7 @@ def test_sizes_are_each_samples_own() -> None:
     [
         (lambda: T.RandAugment(-1), "RandAugment: num_ops must be an integer of at least 0, not -1"),
         (lambda: T.RandAugment(magnitude=31), "magnitude must be an integer from 0 to 30, not 31"),
-        (lambda: T.RandAugment(fill="red"), "fill must be None, a number or three of them, not 'red'"),
+        (lambda: T.RandAugment(fill="red"), "fill must be a number or three of them, not 'red'"),
         (lambda: T.TrivialAugmentWide(num_magnitude_bins=1), "num_magnitude_bins must be an integer of at least 2"),
         (lambda: T.TrivialAugmentWide(interpolation="area"), "interpolation must be one of"),
         (lambda: T.AutoAugment("coco"), "AutoAugment: policy must be one of imagenet, cifar10, svhn, not 'coco'"),
