@@ -40,7 +40,7 @@ def test_the_cases_cover_the_table() -> None:
     del measured["solarize add, timm"]
     assert parity.rows(measured)["unmeasured"] == ["solarizeadd"]
     floats = {row for row in TABLE if " float" in row and not row.startswith("arithmetic")}
-    assert {row for row, of in found["rows"].items() if of["others"]} == {"mix", *floats}
+    assert {row for row, of in found["rows"].items() if of["others"]} == {"erase", "mix", *floats}
     assert "arithmetic float32" in found["rows"] and not found["rows"]["arithmetic float32"]["others"]
 
 

@@ -151,7 +151,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 EVALUATION: dict[str, dict[str, Any]] = {
     "center": {"crop_pct": 0.9, "interpolation": "bicubic"},
     "squash": {"crop_mode": "squash", "crop_pct": 1.0},
-    "not square": {"input_size": (3, 32, 40)},
 }
 
 
@@ -178,10 +177,18 @@ def test_evaluation_transforms_are_timms_to_the_last_bit(name: str) -> None:
     assert torch.equal(got, want)
 
 
-@pytest.mark.parametrize("given", [{"train_crop_mode": "rkrc"}, {"auto_augment": "augmix-m5-b1"}])
-def test_what_has_no_form_is_refused(given: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"is_training": True, "train_crop_mode": "rkrc"},
+        {"is_training": True, "auto_augment": "augmix-m5-b1"},
+        {"input_size": (3, 32, 40)},
+        {"crop_mode": "border"},
+    ],
+)
+def test_what_has_no_form_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(TranslationError, match="timm"):
-        pipeline_of(timm_data.create_transform(32, is_training=True, **given))
+        pipeline_of(timm_data.create_transform(**{"input_size": 32, **given}))
 
 
 @pytest.mark.parametrize(
