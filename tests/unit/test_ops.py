@@ -39,7 +39,7 @@ sys.path.pop(0)
 
 WITHOUT: dict[str, dict[type[Op], str]] = {
     "form": {O.Views: "its branches have theirs"},
-    "lowering or form for a batch": {O.Views: "its branches have theirs"},
+    "lowering or form for a batch": {O.Call: "functions take one image", O.Views: "its branches have theirs"},
     "promise": {
         O.Call: "only the user knows what a function makes of a difference",
         O.Views: "its branches have theirs",
