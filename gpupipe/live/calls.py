@@ -296,6 +296,13 @@ def _like(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     return function(torch.empty(tensor.shape, dtype=tensor.dtype), *args, **kwargs)
 
 
+def _as(function: Callable[..., Any], tensor: Any, other: Any) -> Any:
+    """``expand_as`` and others, which ask the second tensor for its shape or type"""
+    if isinstance(tensor, WaitingTensor) or not isinstance(other, WaitingTensor):
+        return NotImplemented
+    return function(tensor, torch.empty(other.shape, dtype=other.dtype))
+
+
 def _register(call: Callable[..., Any], *names: str) -> None:
     """Register functions by name, as methods of tensors and as functions of torch."""
     for of in (Tensor, torch):
@@ -310,6 +317,7 @@ _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
 _register(_flip, "flip")
 _register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")
+_register(_as, "expand_as", "view_as", "reshape_as", "type_as")
 _register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones")
 _register(_like, "new_full", "new_empty", "new_tensor")
 KNOWN[Tensor.__getitem__] = _item

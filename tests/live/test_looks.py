@@ -188,6 +188,7 @@ TENSORS: dict[str, Callable[[Tensor], Any]] = {
     "a mask": lambda x: (x * MASK, x + x.flip(-1), x.mul_(MASK), x),
     "a mask of another type": lambda x: (x * (MASK > 1), x * MASK.double(), x),
     "a mask that is too large": lambda x: (x[:1] * torch.rand(3, 1, 1), x),
+    "like an image": lambda x: (torch.ones(1).expand_as(x), MASK.type_as(x), x.reshape(-1).reshape_as(x), x),
     "a mask that changes": masked_by_own,
     "iterate": lambda x: list(x),
     "unpack": lambda x: [*x],
@@ -274,7 +275,8 @@ def test_images_and_tensors_wait() -> None:
         assert waits(opened().crop((1, 2, 9, 9)).convert("L"))
         assert waits(Image.merge("RGB", opened().split()[::-1])) and waits(opened().getchannel(0))
         masked = F.to_tensor(opened())
-        masked *= MASK
+        masked *= MASK.expand_as(masked)
+        assert masked.size(1) == masked.size(dim=-2) == 20 and masked.shape[1] == 20
         assert waits(masked) and waits(masked * F.to_tensor(opened(2))) and all(map(waits, masked))
         assert waits(F.to_tensor(opened())) and waits(torch.stack([F.to_tensor(opened())] * 2))
     assert not waits(opened()) and not waits(F.to_tensor(opened()))
