@@ -435,7 +435,7 @@ class DataLoader(TorchLoader[Batches]):
         return described(f"{type(self).__name__}: {what}", lines)
 
     def _described(self) -> list[str]:
-        session, shard = self._followed, self.shard
+        session, shard = self._session, self.shard
         part = "" if shard.world_size == 1 else f", rank {shard.rank} of {shard.world_size}"
         try:
             count = f"{len(session):,} batches"

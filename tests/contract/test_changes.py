@@ -136,6 +136,7 @@ def test_batches_of_a_seeded_loader_stay_in_their_place(make: Any, numbered: Pat
         if isinstance(loader._session, PlannedSession):
             with pytest.raises(ConfigError, match="give batch_size=, drop_last=, sampler= or batch_sampler="):
                 iter(loader)
+            assert "batches of 5" in repr(loader)
         object.__setattr__(loader, "batch_sampler", Repeat(loader.batch_sampler))
         with pytest.raises(ConfigError, match="batch_sampler was changed"):
             len(loader)
