@@ -63,7 +63,8 @@ def of_session(session: int) -> list[int]:
 
 def files_of(session: int, folder: Path) -> list[str]:
     shared = [f.name for f in Path("/dev/shm").iterdir() if f"_{session}_" in f.name]
-    return [f.name for f in folder.iterdir()] + shared
+    # A worker that SIGTERM ends leaves the folder of a socket by which torch sends tensors.
+    return [f.name for f in folder.iterdir() if not f.name.startswith("pymp-")] + shared
 
 
 def said_too_much(script: Script, who: str, sent: str) -> str:
