@@ -134,7 +134,7 @@ def is_arithmetic(op: Op) -> bool:
 
 
 def has_batch_form(op: Op) -> bool:
-    """Return whether the op can be applied to a whole batch; for functions, whether they were made for batches."""
+    """Return whether the op can be applied to a whole batch."""
     return is_arithmetic(op) or type(op) in BATCH_FORMS
 
 

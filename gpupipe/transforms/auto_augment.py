@@ -175,8 +175,7 @@ class AugMix(_Policy):
     2020).
 
     A chain has ``chain_depth`` operations, or 1 to 3 if that is not positive. The weights of the chains and their share
-    are uniform. As in torchvision, PIL images get
-    the operations of tensors.
+    are uniform. As in torchvision, PIL images get the operations of tensors.
 
     Takes and returns a PIL image or a tensor u8 ``[1 or 3, H, W]``, of the same size.
 
