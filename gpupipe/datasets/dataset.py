@@ -15,7 +15,7 @@ from ..codecs.coding import Coding
 from ..codecs.decode import Media, Pixels, Smaller, open_rgb, open_smaller
 from ..codecs.files import Place, Undecodable
 from ..codecs.limits import MAX_BYTES, Limits
-from ..errors import BadSample, ConfigError, PipelineError, SampleError
+from ..errors import BadSample, ConfigError, SampleError
 from ..media import IMAGE, Medium
 from ..sources.base import Source
 from ..sources.storage import Found
@@ -89,14 +89,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
     def in_files(self) -> bool:
         """Whether samples lie in files, so that they change only if the files do."""
         return self.kind in ("files", "clips")
-
-    def check_transform(self) -> None:
-        """Raise :class:`PipelineError` if the transform is for samples of another kind."""
-        if self.transform.temporal and not self.medium.moves:
-            raise PipelineError(
-                f"{self.transform.temporal[0]!r} chooses among the frames of clips, and {self!r} has images; leave it "
-                "out, or use datasets.VideoFolder or datasets.VideoList"
-            )
 
     def forget(self, index: int) -> bool:
         """Discard this machine's copy of a sample's bytes. Return whether there was one."""
@@ -233,6 +225,11 @@ class Dataset(ABC, Generic[Sample, Batches]):
     ) -> npt.NDArray[np.int64] | None:
         """Return the frames i64[B, T] of the clips ``indices``, or ``None`` for images."""
         return None
+
+    @property
+    def pictures_per_sample(self) -> int:
+        """T, the number of frames of a clip; 1 for images."""
+        return 1
 
     def entry(self, index: int) -> VideoEntry:
         """Return what decoding a clip needs to know about its video; only for clips."""

@@ -230,11 +230,7 @@ def _shapes(part: Dataset) -> list[tuple[Any, ...] | None]:
     """Return data type, shape and layout of a sample's tensors; ``None`` for one whose shape varies."""
     layout: tuple[Any, ...] = (part.medium, part.transform.memory_format)
     if part.medium.moves:
-        # All clips have as many frames as the first one.
-        first = np.zeros(1, np.int64)
-        frames = part.choose(0, 0, first.astype(np.uint64), first)
-        assert frames is not None
-        layout += (part.transform.choose(0, 0, first.astype(np.uint64), frames).shape[1],)
+        layout += (part.pictures_per_sample,)
     return [
         None if output.shape is None else (f"{output.dtype}{list(output.shape)}", *layout) for output in _outputs(part)
     ]

@@ -150,6 +150,10 @@ class Subset(Dataset[Sample, Batches]):
     ) -> npt.NDArray[np.int64] | None:
         return self.dataset.choose(seed, epoch, keys, self.indices[indices])
 
+    @property
+    def pictures_per_sample(self) -> int:
+        return self.dataset.pictures_per_sample
+
     def entry(self, index: int) -> VideoEntry:
         return self.dataset.entry(int(self.indices[index]))
 

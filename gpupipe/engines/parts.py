@@ -13,7 +13,7 @@ import torch
 from ..copy_stream import upload
 from ..datasets.mixture import Mixture
 from ..errors import BadSample, EngineError, GpupipeError, SampleError
-from ..planning.epoch import frames_of, resolve_plan, with_boxes
+from ..planning.epoch import resolve_plan, with_boxes, with_frames
 from ..planning.mixtures import blend_of
 from ..reading.buffers import BatchPool
 from ..reading.setup import Setup
@@ -158,8 +158,7 @@ class _Divided:
             dataset, rows = self._mixture.parts[number], np.flatnonzero(numbers == number)
             indices, keys = plan.indices[rows] - offsets[number], plan.keys[rows]
             part = Plan(plan.seed, plan.epoch, plan.step, indices, keys, len(rows), plan.consumed)
-            part = with_boxes(dataset, dataset.transform, part)
-            part = replace(part, frames=frames_of(dataset, dataset.transform, part))
+            part = with_frames(dataset, with_boxes(dataset, dataset.transform, part))
             if dataset.sizes is not None:
                 part = resolve_plan(part, dataset.transform, dataset.sizes[indices])
             found.append(_Share(number, torch.from_numpy(rows), part))

@@ -88,7 +88,6 @@ def _resolved(a: Arguments, dataset: Dataset) -> Resolved:
     )
     for part in dataset.parts:
         check_targets(part, part.transform)
-        part.check_transform()
     _check_mixing(dataset)
     config, why, refused = choose_engine(a, setup)
     passed_over = tuple(Reason(text, "engine") for text in refused)

@@ -18,7 +18,6 @@ from ..datasets.subset import Subset
 from ..errors import BadSample, ConfigError, SampleError
 from ..kernels.batches import repeat_rows
 from ..loader.dataloader import DataLoader
-from ..planning.epoch import pictures_per_sample
 from ..planning.order import Shuffle
 from ..printable import printable
 from ..transforms.compose import Compose
@@ -279,7 +278,7 @@ class _Runner:
 
     def run(self, pipeline: Compose) -> Iterator[_Pair]:
         """Yield a plan and what both engines make of it, in batches of 1 if images differ in size."""
-        at_once = max(16 // pictures_per_sample(self.dataset, pipeline), 2)
+        at_once = max(16 // self.dataset.pictures_per_sample, 2)
         size = at_once if all(output.size is not None for output in pipeline.outputs) else 1
         at = 0
         # A bad sample ends a pass. The next one begins with the batch that failed, without that sample.

@@ -55,10 +55,10 @@ def _some_size(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return np.where(good[:, None], sizes, stand_in)
 
 
-def frames_of(dataset: Dataset, pipeline: Compose, plan: Plan) -> npt.NDArray[np.int64] | None:
-    """Return the frames i64[B, T] that the temporal transforms select from a plan's clips, or ``None`` for images."""
+def with_frames(dataset: Dataset, plan: Plan) -> Plan:
+    """Return the plan with the frames of its clips; for images as it is."""
     frames = dataset.choose(plan.seed, plan.epoch, plan.keys, plan.indices)
-    return None if frames is None else pipeline.choose(plan.seed, plan.epoch, plan.keys, frames)
+    return plan if frames is None else replace(plan, frames=frames)
 
 
 def with_boxes(dataset: Dataset, pipeline: Compose, plan: Plan) -> Plan:
@@ -67,15 +67,6 @@ def with_boxes(dataset: Dataset, pipeline: Compose, plan: Plan) -> Plan:
         return plan
     found = (target.boxes(plan.indices) for target in dataset.columns.values())
     return replace(plan, boxes=next((boxes for boxes in found if boxes is not None), None))
-
-
-def pictures_per_sample(dataset: Dataset, pipeline: Compose) -> int:
-    """Return T, the number of pictures per sample after the pipeline; see :attr:`gpupipe.types.Plan.pictures`."""
-    if not dataset.medium.moves:
-        return 1
-    first = np.zeros(1, np.int64)
-    plan = Plan(0, 0, 0, first, first.astype(np.uint64), 1, 1)
-    return replace(plan, frames=frames_of(dataset, pipeline, plan)).pictures
 
 
 def resolve_missing(plan: Plan, pipeline: Compose) -> Plan:
@@ -116,8 +107,7 @@ class EpochPlan:
         plan = Plan(self.seed, self.epoch, step, indices, keys, valid, consumed, bad=bad, batch_shape=shape)
         # Only now, because bad samples may have been replaced.
         plan = with_boxes(self.dataset, self.pipeline, plan)
-        frames = frames_of(self.dataset, self.pipeline, plan)
-        plan = plan if frames is None else replace(plan, frames=frames)
+        plan = with_frames(self.dataset, plan)
         # Without an index, sizes and therefore ops are known once samples are read.
         sizes = self.dataset.sizes
         return plan if sizes is None else resolve_plan(plan, self.pipeline, sizes[indices])

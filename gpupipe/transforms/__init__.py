@@ -20,7 +20,6 @@ from . import (
     photometric,
     random_resize,
     resize,
-    temporal,
     views,
     warp,
 )
@@ -41,7 +40,6 @@ from .objects import *
 from .photometric import *
 from .random_resize import *
 from .resize import *
-from .temporal import *
 from .transform import Transform
 from .views import *
 from .warp import *
@@ -63,7 +61,6 @@ __all__ += objects.__all__
 __all__ += photometric.__all__
 __all__ += random_resize.__all__
 __all__ += resize.__all__
-__all__ += temporal.__all__
 __all__ += views.__all__
 __all__ += warp.__all__
 

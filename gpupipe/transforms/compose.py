@@ -115,26 +115,6 @@ class Compose:
         draw = lambda key, draws: uniforms(seed, epoch, key, keys, draws)  # noqa: E731
         return self.resolve_with(draw, sizes, boxes, batch_shape)
 
-    def choose(self, seed: int, epoch: int, keys: npt.NDArray[np.uint64], frames: I64) -> I64:
-        """Apply the temporal transforms, which :meth:`resolve` ignores, to the frame numbers of clips.
-
-        Args:
-            seed, epoch, keys: as in :meth:`resolve`.
-            frames: i64[B, T].
-
-        Returns:
-            i64[B, T'], the selected frame numbers.
-        """
-        for transform, key in zip(self.transforms, self._keys, strict=True):
-            if transform.temporal:
-                frames = transform.choose(uniforms(seed, epoch, key, keys, transform.draws), frames)
-        return frames
-
-    @property
-    def temporal(self) -> tuple[Transform, ...]:
-        """Transforms that select frames, and therefore need clips."""
-        return tuple(t for t in self.transforms if t.temporal)
-
     @property
     def on_objects(self) -> tuple[OnObjects, ...]:
         """Transforms of boxes, which run after all pixels were moved."""
@@ -160,9 +140,6 @@ class Compose:
         mixing: list[Mixing] = []
         on_batch = on_objects = None
         for transform, key in zip(self.transforms, self._keys, strict=True):
-            # choose() has applied them to frame numbers.
-            if transform.temporal:
-                continue
             if transform.on_objects:
                 on_objects = transform
                 continue

@@ -70,11 +70,6 @@ class Transform:
         return False
 
     @property
-    def temporal(self) -> bool:
-        """Whether the transform selects frames of clips (see :meth:`choose`) and has no ops."""
-        return False
-
-    @property
     def on_objects(self) -> bool:
         """Whether the transform changes the boxes of images after they were moved, and has no ops; see
         :class:`~gpupipe.transforms.objects.OnObjects`."""
@@ -84,18 +79,6 @@ class Transform:
     def draws_by_boxes(self) -> bool:
         """Whether the transform needs the boxes of the images to resolve."""
         return False
-
-    def choose(self, u: F64, frames: I64) -> I64:
-        """Select frames of clips; only if :attr:`temporal`.
-
-        Args:
-            u: f64[B, draws], uniform in [0, 1).
-            frames: i64[B, T], frame numbers.
-
-        Returns:
-            i64[B, T'], where T' depends on T alone.
-        """
-        raise NotImplementedError
 
     def resolved(self, u: F64, images: Images) -> tuple[Ops, Images]:
         """Call :meth:`resolve`, and move the boxes of the images."""

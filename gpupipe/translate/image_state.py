@@ -14,7 +14,7 @@ class ImageState:
 
     channels: int = 3
     for_own_dataset: bool = False
-    """Whether a dataset of gpupipe takes the pipeline, so that boxes follow its ops and clips are possible."""
+    """Whether a dataset of gpupipe takes the pipeline, so that boxes follow its ops."""
     kind: str = "pil"
     made: list[list[Transform]] = field(default_factory=list)
     """What each earlier transform became."""

@@ -52,8 +52,7 @@ def translation(t: Any, *, channels: int = 3, for_own_dataset: bool = False) -> 
     Args:
         t: as for :func:`pipeline_of`.
         channels: of the images.
-        for_own_dataset: whether a dataset of gpupipe's own takes the pipeline, which may then choose frames and change
-            boxes.
+        for_own_dataset: whether a dataset of gpupipe's own takes the pipeline, which may then change boxes.
 
     Raises:
         TranslationError: as for :func:`pipeline_of`.
@@ -137,8 +136,6 @@ def _translate(t: Any, place: ImageState) -> list[Transform]:
     if name in _CONTAINERS:
         given["transforms"] = [_inner(part, place) for part in t.transforms]
     made = same_names(t, type(t), _OURS[name], **given)
-    if made.temporal and not place.for_own_dataset:
-        raise UnsupportedError("it chooses frames, but the dataset has images; use gpupipe.datasets.VideoFolder")
     if made.on_objects:
         raise UnsupportedError("it changes boxes, which images alone do not have")
     return [made]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from clips import BATCH, ENGINES, FRAMES, GRAY, RAW, SEED, TRAIN, clips
-from support import identical, native_session, plans_of, python_threads, settled
+from clips import BATCH, ENGINES, FRAMES, GRAY, RAW, TRAIN, clips
+from support import identical, native_session, python_threads, settled
 from torch import Tensor
 
-from gpupipe import DataLoader, Shard, datasets, engines, transforms as T
+from gpupipe import DataLoader, Shard, datasets, engines
 from gpupipe.datasets import Subset
 from gpupipe.errors import ConfigError, SampleError
 from gpupipe.pipelines import kinetics
-from gpupipe.planning.epoch import resolve_missing
 
 av = pytest.importorskip("av")
 
@@ -177,11 +175,3 @@ def test_the_example_of_the_design(clip_files: list[Path], tmp_path: Path, clip_
     dataset = datasets.VideoFolder(tmp_path, frames=16, stride=4, transform=kinetics.train(224))
     images, target = next(iter(clip_loaders(dataset, "auto", batch_size=2)))
     assert images.shape == (2, 3, 16, 224, 224) and target.shape == (2,)
-
-
-def test_resolving_again_does_not_choose_frames_again(clip_files: list[Path]) -> None:
-    dataset = clips(clip_files, T.Compose([T.TemporalSubsample(2), *TRAIN]))
-    (plan, *_) = plans_of(dataset, seed=SEED, batch_size=BATCH)
-    assert plan.frames is not None and plan.frames.shape == (BATCH, 2)
-    again = resolve_missing(replace(plan, ops=None), dataset.transform)
-    assert np.array_equal(again.frames, plan.frames)

@@ -145,11 +145,9 @@ OURS_ALONE = {
     "FixedSizeCrop": "torchvision's detection reference has it",
     "MultiView": "torchvision has no form for several views of one image; recipes write it anew",
     "PILGaussianBlur": "scripts call Pillow for it",
-    "RandomTemporalReverse": "torchvision has none",
     "ResizeToBucket": "torchvision has no batches of different shapes",
     "ResizeToPatches": "timm's NaFlex has the size",
     "SmartResize": "Qwen2-VL has it",
-    "TemporalSubsample": "torchvision calls it UniformTemporalSubsample, which is there too",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError
-from gpupipe.pipelines import cifar, dino, imagenet, simclr
+from gpupipe.pipelines import cifar, dino, imagenet, kinetics, simclr
 from gpupipe.transforms.ops import Blur, Op, Solarize, Views
 from gpupipe.transforms.ops.op import Masked
 
@@ -91,6 +91,15 @@ def test_cifar_pads() -> None:
     assert cifar.train()[0] == T.RandomCrop(32, padding=4)
     ops, *_ = cifar.train().resolve(0, 0, np.arange(2000, dtype=np.uint64), np.full((2000, 2), 32))
     assert set(ops[0].numbers()["top"].tolist()) == set(range(-4, 5))
+
+
+def test_kinetics() -> None:
+    train, val = kinetics.train(112), kinetics.val(112, 128, dtype="float16", mean=(0.45,) * 3, std=(0.225,) * 3)
+    assert names(train) == ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"]
+    assert train.output.size == (112, 112) and train.output.dtype == "float32"
+    assert val.output.size == (112, 112) and val.output.dtype == "float16"
+    assert kinetics.train(dtype="uint8").output.size == (224, 224)
+    assert "0.43216" in repr(train) and "0.225" in repr(val)
 
 
 def views_of(pipeline: T.Compose, n: int = 4000) -> tuple[tuple[Op, ...], ...]:

@@ -29,7 +29,6 @@ def clips() -> Iterator[Case]:
         "skip": (exact, {"stride": 2, "padding": "skip"}),
         "TCHW": (train, {"layout": "TCHW"}),
         "upright": (exact, {"upright": True}),
-        "temporal": (T.Compose([T.RandomTemporalReverse(), T.TemporalSubsample(3), *exact]), {"stride": 2}),
         "mixing": (T.Compose([*train, T.RandomChoice([T.MixUp(num_classes=9), T.CutMix(num_classes=9)])]), {}),
         "views": ([T.CenterCrop(32), T.MultiView([T.RandomCrop(16), T.ToTensor()], 2)], {}),
         "policy": ([T.RandomCrop(24), T.RandAugment(), T.ToTensor(), T.RandomErasing(0.5)], {}),

@@ -126,6 +126,10 @@ class VideoFiles(Indexed[Sample, Batches]):
         u = uniforms(seed, epoch, "clip", keys, 1)[:, 0]
         return choose(u, indices % self.clips.clips, self._index.times(self._row(indices)), self.clips)
 
+    @property
+    def pictures_per_sample(self) -> int:
+        return self.clips.frames
+
     def _row(self, indices: I64) -> I64:
         """Return i64[B], rows of the index."""
         videos = np.asarray(indices, np.int64) // self.clips.clips

@@ -17,7 +17,6 @@ from torch.utils.dlpack import from_dlpack
 from ...errors import BadSample, SampleError
 from ...kernels.apply import apply_batch
 from ...kernels.batches import repeat_rows
-from ...planning.epoch import pictures_per_sample
 from ...reading.buffers import Borrowed
 from ...reading.reader import Loaded
 from ...reading.sample import bad_sample, changed, naming
@@ -60,7 +59,7 @@ class Executor(ABC):
 
     def __init__(self, setup: Setup, end: GraphEnd):
         self.setup, self.end = setup, end
-        self.pictures = pictures_per_sample(setup.dataset, setup.pipeline)
+        self.pictures = setup.dataset.pictures_per_sample
         """Pictures per sample, each of which is a separate image for DALI."""
         device = torch.device(setup.device)
         self.device = device if self.on_gpu else torch.device("cpu")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
@@ -19,7 +18,7 @@ from ...kernels.apply import Arrays, apply_sample, head_and_tail
 from ...kernels.batches import finish_plan, stack_plan
 from ...kernels.picture import size_of
 from ...media import IMAGE
-from ...planning.epoch import frames_of, resolve_missing, resolve_plan, with_boxes
+from ...planning.epoch import resolve_missing, resolve_plan, with_boxes, with_frames
 from ...reading.take import Take, Taken
 from ...reading.targets import collated, follow, following, targets_by_sample, targets_of
 from ...reasons import Reason
@@ -70,7 +69,7 @@ def one_sample(dataset: Dataset, index: int) -> Any:
     pipeline, seed = dataset.transform, int(torch.randint(2**62, ()))
     at = np.array([index], np.int64)
     plan = with_boxes(dataset, pipeline, Plan(seed, 0, 0, at, at.astype(np.uint64), 1, 1))
-    plan = replace(plan, frames=frames_of(dataset, pipeline, plan))
+    plan = with_frames(dataset, plan)
     if len(pipeline):
         plan, images = _referenced(dataset, plan, pipeline)
         views = tuple(view[0] for view in images) if isinstance(images, tuple) else (images[0],)
