@@ -362,7 +362,7 @@ class TestNames:
     def test_in_any_error_warning_and_log(self, caplog: pytest.LogCaptureFixture) -> None:
         assert str(DatasetError("a\x1b[2J\nb")) == "a\\x1b[2J\nb"
         with pytest.warns(GpupipeWarning, match=r"a\\x1b\[2J"):
-            warn("a\x1b[2J", [Reason("because", "rebuilt")])
+            warn("a\x1b[2J", [Reason("because", "looks-at-pixels")])
         logging.getLogger("gpupipe").warning("it is %s", "a\x1b[2J")
         assert caplog.messages[-1] == "it is a\\x1b[2J"
         logging.getLogger("gpupipe").warning("it is %(a)s", {"a": "a\x1b[2J"})

@@ -100,7 +100,7 @@ def jigsaw(args: Args, DataLoader: Any) -> Epochs:
         yield loader
 
 
-@script(engine="torch")
+@script(engine="dali")
 def ten_crop_testing(args: Args, DataLoader: Any) -> Epochs:
     """Ten crops at test time, stacked by a lambda: what torchvision's documentation of TenCrop shows."""
     transform = transforms.Compose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +30,7 @@ def watching() -> Iterator[list[Any]]:
 
     def noted(self: Any, *arguments: Any, **named: Any) -> None:
         made(self, *arguments, **named)
+        begun_live[self] = isinstance(self._session, LiveSession)
         loaders.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -38,8 +40,12 @@ def watching() -> Iterator[list[Any]]:
         loader.close()
 
 
+begun_live: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
 def is_live(loader: Any) -> bool:
-    return isinstance(loader._session, LiveSession)
+    """Whether a loader has torch's order. One that was planned first, and then got other batches, keeps its own."""
+    return begun_live[loader]
 
 
 def engine_of(loader: Any) -> str:
