@@ -28,7 +28,7 @@ SCRIPTS = {
 """Scripts of results that have another name."""
 EARLIER = frozenset(
     {
-        "compare_loaders_cpu", "decoded_cache_cpu", "fuzz_decoders", "image_peers_cpu", "index_scale", "op_costs",
+        "fuzz_decoders", "image_peers_cpu", "index_scale", "op_costs",
         "recipes_cpu", "recorded_clips_cpu", "soak", "transforms",
     }
 )  # fmt: skip
