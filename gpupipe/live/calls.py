@@ -51,8 +51,8 @@ def _as_meta(value: Any) -> Any:
 
 def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return the result of a call, which waits."""
-    first = next(waiting_in((args, kwargs)))
-    if "value" in vars(first) or kwargs.get("out") is not None:
+    # A true tensor that stands for another one may change.
+    if kwargs.get("out") is not None or any("value" in vars(tensor) for tensor in waiting_in((args, kwargs))):
         return NotImplemented
     metas = _as_meta(args)
     try:
@@ -128,7 +128,7 @@ def _with_item(x: Tensor, index: Any, value: Any) -> Tensor:
 
 def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:
     """``tensor[index] = value``"""
-    if not isinstance(tensor, WaitingTensor) or tensor.family is not None or "value" in vars(tensor):
+    if not isinstance(tensor, WaitingTensor) or tensor.family is not None:
         return NotImplemented
     if not _known(index) or list(waiting_in(index)) or not isinstance(value, (int, float, Tensor)):
         return NotImplemented
@@ -152,15 +152,19 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
     return None
 
 
-def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that changes a tensor, which shares no memory, in place"""
-    if not isinstance(tensor, WaitingTensor) or tensor.family is not None or "value" in vars(tensor):
-        return NotImplemented
-    made = _new(_OUT_OF_PLACE[function], tensor, *args, **kwargs)
+def _become(tensor: WaitingTensor, made: Any) -> Any:
+    """Let a tensor become the result of a call in place, if it has the same form"""
     if made is NotImplemented or (made.shape, made.dtype) != (tensor.shape, tensor.dtype):
         return NotImplemented
     tensor.step = made.step
     return tensor
+
+
+def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that changes a tensor, which shares no memory, in place"""
+    if not isinstance(tensor, WaitingTensor) or tensor.family is not None:
+        return NotImplemented
+    return _become(tensor, _new(_OUT_OF_PLACE[function], tensor, *args, **kwargs))
 
 
 _OUT_OF_PLACE: dict[Any, Callable[..., Any]] = {}
@@ -258,28 +262,20 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
         if inplace and tensor.family is not None:
             return NotImplemented
         if found is None:
-            return _by_values(_OUT_OF_PLACE.get(function, function), tensor, args[0], inplace=inplace)
-        move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
-        value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
-        made = _op(tensor, lambda x: function(x, value), (move,))
-        if not inplace:
-            return made
-        tensor.step = made.step
-        return tensor
+            made = _by_values(_OUT_OF_PLACE.get(function, function), tensor, args[0])
+        else:
+            move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
+            value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
+            made = _op(tensor, lambda x: function(x, value), (move,))
+        return _become(tensor, made) if inplace else made
 
     return call
 
 
-def _by_values(function: Callable[..., Any], tensor: WaitingTensor, values: Any, *, inplace: bool) -> Any:
+def _by_values(function: Callable[..., Any], tensor: WaitingTensor, values: Any) -> Any:
     """Arithmetic with a tensor such as a mask, which travels with the call, or which waits too"""
     plain = type(values) is Tensor and values.device.type == "cpu" and not values.requires_grad
-    made = _later(function, tensor, values) if plain or isinstance(values, WaitingTensor) else NotImplemented
-    if not inplace or made is NotImplemented:
-        return made
-    if (made.shape, made.dtype) != (tensor.shape, tensor.dtype):
-        return NotImplemented
-    tensor.step = made.step
-    return tensor
+    return _later(function, tensor, values) if plain or isinstance(values, WaitingTensor) else NotImplemented
 
 
 # ---- what keeps a tensor as it is

@@ -134,9 +134,8 @@ def _merge(really: Callable[..., Any], mode: Any, bands: Any) -> Any:
     steps = [step_of(band) for band in bands] if mode == "RGB" and isinstance(bands, (list, tuple)) else []
     some = [step for step in steps if isinstance(step, _Band)]
     order = [step.number for step in some]
-    if len(some) != len(steps) or {step.before for step in some} != {*[step.before for step in some[:1]]}:
-        return really(mode, bands)
-    moves = rows.permuted(some[0].size, order) if some else None
+    of_one = len(some) == len(steps) and len({step.before for step in some}) == 1
+    moves = rows.permuted(some[0].size, order) if of_one else None
     if moves is None:
         return really(mode, bands)
 

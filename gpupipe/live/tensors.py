@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree, swap_tensors
 
 from . import looks
-from .steps import AnyTensor, PixelStep
+from .steps import AnyTensor, CallStep, PixelStep
 from .switch import is_on, switched
 
 _CPU = torch.device("cpu")
@@ -169,7 +169,9 @@ def fill(tensor: WaitingTensor, value: Tensor, *, is_view: bool = False) -> None
     try:
         swap_tensors(tensor, value)  # type: ignore[no-untyped-call]
     except RuntimeError:  # torch holds the tensor itself, or something has a weak reference to it
-        vars(tensor).update(own, value=value)
+        # No op can be added to this step: it does not know what becomes of the value.
+        step = CallStep(lambda: value, (), {}, tuple(value.shape), value.dtype)
+        vars(tensor).update(own, value=value, step=step)
 
 
 def shared(original: WaitingTensor, made: WaitingTensor, view: Callable[[Tensor], Tensor]) -> WaitingTensor:

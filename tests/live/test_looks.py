@@ -116,6 +116,23 @@ def masked_by_own(x: Tensor) -> Tensor:
     return made
 
 
+def held_elsewhere(x: Tensor) -> Any:
+    """torch cannot change a tensor that something has a weak reference to, so a true one stands for it."""
+    mask = F.to_tensor(opened(2)).reshape(-1)[: x.numel()].reshape(x.shape)
+    reference = weakref.ref(mask)
+    mask.numpy()[:] = 0.25
+    return x * mask, torch.cat([x, mask]), x.mul_(mask), reference() is mask
+
+
+def changed_elsewhere(x: Tensor) -> Any:
+    reference = weakref.ref(x)
+    x.numpy()[:] = 0.25
+    made = [x * 2, F.normalize(x, [0.5], [0.2]), F2.normalize(x, [0.5], [0.2]), x.flip(-1), x[:, 1:], x.clone(), [*x]]
+    made += [F.erase(x, 1, 1, 5, 5, torch.zeros(1, 1, 1)), torch.stack([x, x]), np.asarray(F.to_pil_image(x))]
+    x[0] = 3
+    return made, x.mul_(2), x.clone(), reference() is x
+
+
 def data_set(x: Tensor) -> Tensor:
     x.data = torch.ones(2, 2)
     return x
@@ -188,6 +205,8 @@ TENSORS: dict[str, Callable[[Tensor], Any]] = {
     "a mask": lambda x: (x * MASK, x + x.flip(-1), x.mul_(MASK), x),
     "a mask of another type": lambda x: (x * (MASK > 1), x * MASK.double(), x),
     "a mask that is too large": lambda x: (x[:1] * torch.rand(3, 1, 1), x),
+    "a mask that torch holds": held_elsewhere,
+    "held and changed": changed_elsewhere,
     "like an image": lambda x: (torch.ones(1).expand_as(x), MASK.type_as(x), x.reshape(-1).reshape_as(x), x),
     "a mask that changes": masked_by_own,
     "iterate": lambda x: list(x),

@@ -153,24 +153,19 @@ class Runner:
     def reset(self) -> None:
         """Discard the pipeline object and all pieces in flight. The next piece builds a new one."""
         with self._using:
-            self._graph = None  # before freeing the memory that it reads
-            self._drop_all()
-            self._running.clear()
+            self._discard()
 
     def rest(self) -> None:
         """Discard the pipeline object if it has no work."""
         with self._using:
             if not any(piece.wanted for piece in (*self._waiting, *self._running)):
-                self._graph = None  # before freeing the memory that it reads
-                self._waiting.clear()
-                self._running.clear()
+                self._discard()
 
     def forked(self) -> None:
         """Begin anew in a forked child."""
         # A thread that held the lock in the parent does not exist here.
-        self._using, self._graph = threading.Lock(), None
-        self._waiting.clear()
-        self._running.clear()
+        self._using = threading.Lock()
+        self._discard()
 
     def outputs(self) -> Images:
         """Return the outputs of the oldest piece in flight. Raises :class:`RuntimeError` if DALI failed on it."""
@@ -207,6 +202,11 @@ class Runner:
             made = e
         if piece.wanted:
             piece.made = made
+
+    def _discard(self) -> None:
+        self._graph = None  # before freeing the memory that it reads
+        self._drop_all()
+        self._running.clear()
 
     def _drop_all(self) -> None:
         for piece in (*self._waiting, *self._running):
