@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 from torch.utils.data import _utils
@@ -26,6 +27,9 @@ from .worker_stacks import show_stack_on_request, stack_of
 
 _BIRTH = 5.0
 """Seconds without a batch after which it is checked whether the awaited worker has begun at all."""
+
+_DEATH = 2.0
+"""Seconds in which a worker ends whose connection is gone."""
 
 
 class WorkerIterator(_MultiProcessingDataLoaderIter):
@@ -72,7 +76,7 @@ class WorkerIterator(_MultiProcessingDataLoaderIter):
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> tuple[bool, Any]:
         left, step = timeout, _utils.MP_STATUS_CHECK_INTERVAL
         while True:
-            found: tuple[bool, Any] = super()._try_get_data(min(left, step))  # type: ignore[no-untyped-call]
+            found = self._arrived(min(left, step))
             if found[0]:
                 self._waited = 0.0
                 return found
@@ -83,6 +87,18 @@ class WorkerIterator(_MultiProcessingDataLoaderIter):
                 raise EngineError(self._stacks(self._timeout))
             if left <= 0:
                 return found
+
+    def _arrived(self, seconds: float) -> tuple[bool, Any]:
+        try:
+            found: tuple[bool, Any] = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
+            return found
+        except (ConnectionError, EOFError, FileNotFoundError) as e:
+            # Tensors of a worker that dies cannot be fetched. torch says that it died if its end was seen already.
+            died = wait([worker.sentinel for worker in self._workers], _DEATH)
+            pids = [str(worker.pid) for worker in self._workers if worker.sentinel in died]
+            if not pids:
+                raise
+            raise RuntimeError(f"DataLoader worker (pid(s) {', '.join(pids)}) exited unexpectedly") from e
 
     def _check_birth(self, seconds: float) -> None:
         """Raise an error if the awaited worker can never begin, because it inherited a lock of torch's."""
