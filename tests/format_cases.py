@@ -7,7 +7,6 @@ lines here do it, and the tests check them with an independent reader. The label
 from __future__ import annotations
 
 import csv
-import io
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support import add_member
 from tfrecords import example, tfrecord
 
 from gpupipe.formats.base import Format
@@ -73,9 +73,7 @@ def write_tar(images: Images, folder: Path) -> str:
         with tarfile.open(folder / f"{k:03d}.tar", "w") as tar:
             for i in share:
                 for extension, data in (("jpg", images[i]), ("cls", b"%d" % i)):
-                    member = tarfile.TarInfo(f"{i:06d}.{extension}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                    add_member(tar, f"{i:06d}.{extension}", data)
     return str(folder / f"{{000..{SHARDS - 1:03d}}}.tar")
 
 

@@ -108,6 +108,12 @@ def setup_of(dataset: Dataset, batch_size: int = 5, **options: Any) -> Setup:
     return Setup(dataset, dataset.transform, "cpu", batch_size, **{"num_workers": 2, **options})
 
 
+def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))
+
+
 def write_tars(root: Path, shards: int = 3) -> list[Path]:
     """What :func:`write_photos` wrote, beside it in tar files."""
     folder = root.with_name(f"{root.name}-tars")
@@ -120,9 +126,7 @@ def write_tars(root: Path, shards: int = 3) -> list[Path]:
         with tarfile.open(path, "w") as tar:
             for label in range(len(photos) * k // shards, len(photos) * (k + 1) // shards):
                 for extension, data in (("jpg", photos[label].read_bytes()), ("cls", b"%d" % label)):
-                    member = tarfile.TarInfo(f"{label:06d}.{extension}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                    add_member(tar, f"{label:06d}.{extension}", data)
     return paths
 
 

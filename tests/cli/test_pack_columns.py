@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import error, gpupipe
-from support import write_photos
+from support import add_member, write_photos
 from tfrecords import example, tfrecord
 
 from gpupipe import datasets
@@ -46,9 +46,7 @@ def write_tar(images: list[bytes], folder: Path) -> Path:
             members = {"jpg": image, "txt": CAPTIONS[i].encode(), "seg.npy": npy(vector(i)[None])}
             members["json"] = json.dumps({"w": i / 4, "a.b": i, "name": f"n{i}"}).encode()
             for extension, data in members.items():
-                member = tarfile.TarInfo(f"{KEYS[i]}.{extension}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+                add_member(tar, f"{KEYS[i]}.{extension}", data)
     return folder / "a.tar"
 
 

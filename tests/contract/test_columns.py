@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from format_cases import write_hdf5
-from support import BATCH, EVAL, SEED, TRAIN, N
+from support import BATCH, EVAL, SEED, TRAIN, N, add_member
 from tfrecords import example, tfrecord
 from torch.utils.data import default_collate
 
@@ -46,9 +46,7 @@ def tar(images: list[bytes], folder: Path) -> Any:
             about = json.dumps({"weight": row(i)["weight"], "deep": {"id": row(i)["id"]}}).encode()
             members = {"jpg": image, "cls": b"%d" % i, "json": about, "TXT": row(i)["caption"].encode()}
             for extension, data in members.items():
-                member = tarfile.TarInfo(f"{i:06d}.{extension}")
-                member.size = len(data)
-                out.addfile(member, io.BytesIO(data))
+                add_member(out, f"{i:06d}.{extension}", data)
     return folder / "a.tar"
 
 
@@ -294,9 +292,7 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
                     "json": json.dumps({"v": lists[i]}).encode(),
                 }
                 for extension, data in members.items():
-                    member = tarfile.TarInfo(f"{i:06d}.{extension}")
-                    member.size = len(data)
-                    out.addfile(member, io.BytesIO(data))
+                    add_member(out, f"{i:06d}.{extension}", data)
         return ours.WebDataset(folder / "a.tar", EVAL, columns=["npy", "json:v"])
     if kind == "tfrecord":
         records = [example({"image": images[i], "label": i, "v": lists[i], "n": [i, 2 * i]}) for i in numbers]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import add_member
 from torch.utils.data import Dataset
 from torchvision import transforms as T
 
@@ -78,9 +79,7 @@ def shards(root: Path) -> Path:
     with tarfile.open(path, "w") as tar:
         for k, content in enumerate(FILES):
             for name, data in ((f"{k:03}.jpg", content), (f"{k:03}.cls", str(k).encode())):
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+                add_member(tar, name, data)
     return path
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from command_line import gpupipe
 from PIL import Image
+from support import add_member
 from tfrecords import masked_crc
 
 from gpupipe import GpupipeWarning
@@ -284,9 +285,7 @@ class TestJson:
         with tarfile.open(tmp_path / "a.tar", "w") as out:
             for i, text in enumerate((b"[" * 100_000, b'{"a": 1, "b": ' + b"[0," * 700_000, b'{"a": 1}')):
                 for extension, data in (("png", picture.getvalue()), ("json", text)):
-                    member = tarfile.TarInfo(f"{i}.{extension}")
-                    member.size = len(data)
-                    out.addfile(member, io.BytesIO(data))
+                    add_member(out, f"{i}.{extension}", data)
         with peak_below(64 << 20):
             found = WebDataset(tmp_path / "a.tar", label="json:a")
         assert [(it.index, it.reason) for it in found.index_summary().bad] == [

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from index_files import OLD_NS, age, index_file, png
 from PIL import Image
-from support import spawned
+from support import add_member, spawned
 
 from gpupipe import cache_folder as cache_module
 from gpupipe.codecs.files import Place
@@ -278,9 +278,7 @@ class TestTouched:
         with tarfile.open(path, "w") as tar:
             for k, label in enumerate(labels):
                 for name, data in ((f"{k}.bmp", self.bitmap((16, 8))), (f"{k}.cls", label.encode())):
-                    member = tarfile.TarInfo(name)
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+                    add_member(tar, name, data)
         os.utime(path, ns=(OLD_NS, OLD_NS))
         return path
 
