@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..formats.tfrecord import TFRecord
     from ..formats.webdataset import WebDataset
     from ..formats.zip import Zip
-    from .stream import Stream
     from .user_code import from_torch
 
 __all__ = [
@@ -44,7 +43,6 @@ __all__ = [
     "Parquet",
     "Remote",
     "SegmentationFolder",
-    "Stream",
     "Subset",
     "Summary",
     "TFRecord",
@@ -63,10 +61,6 @@ def __getattr__(name: str) -> Any:
         from .user_code import from_torch
 
         return from_torch
-    if name == "Stream":
-        from .stream import Stream
-
-        return Stream
     from ..formats.registry import load
 
     return load(name)

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ..datasets.stream import Stream
 from ..engines.dali.presence import installed
 from ..errors import ConfigError, MissingDependency
 from ..planning.blocks import BlockShuffle
@@ -71,25 +70,14 @@ def refuse(a: Arguments) -> None:
             f"on_error={a.on_error!r}: a stream that has raised an error has ended, so nothing can take the place of a "
             "sample; handle errors in the stream, or use a dataset with __len__ and __getitem__"
         )
+    if isinstance(a.dataset, IterableDataset) and a.shard is not None and a.shard.world_size > 1:
+        raise ConfigError(
+            f"shard={a.shard} with the stream {shown(a.dataset)}: a stream divides itself among ranks and workers, as "
+            "with torch's loader; leave shard out"
+        )
 
 
 def per_rank(a: Arguments, shard: Shard) -> Arguments:
     if a.global_batch_size is None:
         return a
     return a.changed(batch_size=share_of(a.global_batch_size, shard), global_batch_size=None)
-
-
-def part_of_stream(dataset: IterableDataset[Any], shuffle: Any, shard: Shard) -> IterableDataset[Any]:
-    """Return this rank's part of a stream."""
-    if shuffle and isinstance(dataset, Stream):
-        raise ConfigError(
-            "shuffle=True cannot shuffle a Stream: use Stream(samples, buffer_size=1000), and leave shuffle out"
-        )
-    if shard.world_size == 1:
-        return dataset
-    if not isinstance(dataset, Stream):
-        raise ConfigError(
-            f"shard={shard} with the stream {shown(dataset)}: use gpupipe.datasets.Stream(stream), which divides it "
-            "among ranks and workers, or let the stream do that itself and leave shard out"
-        )
-    return dataset.part(shard)

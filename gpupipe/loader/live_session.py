@@ -19,7 +19,6 @@ import torch
 from torch.utils.data import IterableDataset
 
 from .. import engines, stages
-from ..datasets.stream import Stream
 from ..engines.delivery import KeepAlive, delivered
 from ..errors import BadSample, StateError
 from ..global_rng import lent
@@ -42,7 +41,7 @@ from .agreement import RankSetting
 from .arguments import Arguments
 from .batching import Batching, batching_of
 from .bottleneck import Meter, Work
-from .live_options import cache_of, length, part_of_stream, per_rank, refuse, waits
+from .live_options import cache_of, length, per_rank, refuse, waits
 from .live_order import LiveOrder, SeededOrder, Tag, TorchsOrder
 from .resolve import device_of
 from .samplers import own_batches, own_sampler
@@ -98,13 +97,13 @@ class LiveSession(Session):
             self.order = SeededOrder(batching, a.seed, a.generator, workers=a.num_workers > 0, name=name)
             self.batch_size, self.drop_last = a.batch_size and batching.batch_size, batching.drop_last
             self.shard = batching.shard
-            self.loader = self._made(a, None)
+            self.loader = self._made(a, seeded=True)
             ours = a.sampler is None or isinstance(a.sampler, Sampler)
             self.sampler = own_sampler(self.order.position) if ours else a.sampler
             self.batch_sampler = own_batches(self.order.position) if a.batch_sampler is None else a.batch_sampler
             self.batch_sampler = None if a.batch_size is None else self.batch_sampler
         else:
-            self.loader = self._made(per_rank(a, self.shard), self.shard)
+            self.loader = self._made(per_rank(a, self.shard), seeded=False)
             self.sampler, self.batch_sampler = self.loader.sampler, self.loader.batch_sampler
             self.batch_size, self.drop_last = self.loader.batch_size, self.loader.drop_last
             within = getattr(self.batch_sampler, "sampler", None)
@@ -113,14 +112,14 @@ class LiveSession(Session):
         self.ahead = (2 if a.num_workers else 0) if a.prefetch_factor is None else a.prefetch_factor
         """Batches that are made before they are asked for."""
 
-    def _made(self, a: Arguments, shard: Shard | None) -> LiveLoader:
-        """Return the loader that runs the script's code. Without a shard it asks for what :class:`SeededOrder` says."""
+    def _made(self, a: Arguments, *, seeded: bool) -> LiveLoader:
+        """Return the loader that runs the script's code. If ``seeded``, it asks for what :class:`SeededOrder` says."""
         dataset, generator = a.dataset, a.generator
         order: dict[str, Any] = {
             "batch_size": a.batch_size, "shuffle": a.shuffle, "sampler": a.sampler, "batch_sampler": a.batch_sampler,
             "drop_last": a.drop_last,
         }  # fmt: skip
-        if shard is None:
+        if seeded:
             each = a.batch_size is not None
             order = (
                 {"batch_sampler": _Items(len(dataset))}
@@ -128,14 +127,12 @@ class LiveSession(Session):
                 else {"batch_size": None, "sampler": _Items(len(dataset))}
             )
             generator = torch.Generator()
-        elif isinstance(dataset, IterableDataset):
-            dataset = part_of_stream(dataset, a.shuffle, shard)
-            if a.seed is not None:
-                generator = torch.Generator()
+        elif isinstance(dataset, IterableDataset) and a.seed is not None:
+            generator = torch.Generator()
         return LiveLoader(
             waits=self.waits,
             on_error=a.on_error,
-            keeps_states=shard is not None,
+            keeps_states=not seeded,
             dataset=dataset,
             num_workers=a.num_workers,
             collate_fn=a.collate_fn,
@@ -365,8 +362,6 @@ class LiveEpoch:
             self._inner = iter(loader)
             return
         assert isinstance(order, TorchsOrder)
-        if isinstance(loader.given, Stream):
-            loader.given.set_epoch(order.next_epoch)
         self._place, now = order.start()
         self._inner = iter(loader)
         for _ in range(self._place.delivered):

@@ -29,6 +29,7 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import gpupipe
+from gpupipe.errors import ConfigError
 
 from .beside import same_batches, seeded, write_jpegs
 
@@ -171,6 +172,11 @@ def test_workers(root: Path, kind: Any, options: dict[str, Any]) -> None:
     if options.get("in_order") is False:
         options = {**options, "num_workers": 1}  # the order of several depends on time
     same_batches(lambda Loader: Loader(kind(root), batch_size=4, **order, **options))
+
+
+def test_a_stream_divides_itself(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the stream .*Stream.* leave shard out"):
+        gpupipe.DataLoader(Stream(root), shard=gpupipe.Shard(0, 2))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
