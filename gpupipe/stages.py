@@ -24,18 +24,9 @@ from typing import Any
 
 
 class Spent(tuple[float, ...]):
-    """Seconds by stage, in the order of :data:`NAMES`: first :attr:`wall`, then :attr:`cpu`."""
+    """Seconds by stage, in the order of :data:`NAMES`."""
 
     __slots__ = ()
-
-    @property
-    def wall(self) -> tuple[float, ...]:
-        return self[: len(NAMES)]
-
-    @property
-    def cpu(self) -> tuple[float, ...]:
-        """Processor time of the threads in these stages."""
-        return self[len(NAMES) :]
 
     def since(self, before: Spent) -> Spent:
         """Return the difference to an earlier value."""
@@ -83,8 +74,9 @@ class _Account:
     def __init__(self) -> None:
         self.thread = weakref.ref(threading.current_thread())
         self.stack: list[tuple[int, Any]] = []
-        self.seconds = [0.0] * (2 * len(NAMES))
-        """As in :class:`Spent`."""
+        self.seconds = [0.0] * len(NAMES)
+        self.own = 0.0
+        """Processor time in :data:`NEXT`."""
         self._wall = self._cpu = 0.0
 
     def charge(self) -> None:
@@ -93,7 +85,8 @@ class _Account:
         if self.stack:
             stage = self.stack[-1][0]
             self.seconds[stage] += wall - self._wall
-            self.seconds[len(NAMES) + stage] += cpu - self._cpu
+            if stage == NEXT.number:
+                self.own += cpu - self._cpu
         self._wall, self._cpu = wall, cpu
 
 
@@ -110,14 +103,14 @@ class _Here(threading.local):
 
 _adding = threading.Lock()
 _accounts: list[_Account] = []
-_ended = [0.0] * (2 * len(NAMES))
+_ended = [0.0] * len(NAMES)
 """Seconds of threads that have ended, and of worker processes."""
 _here = _Here()
 
 
 def own() -> float:
     """Return the processor time of this thread in :data:`NEXT` and none of the stages within it."""
-    return _here.account.seconds[len(NAMES) + NEXT.number]
+    return _here.account.own
 
 
 def spent() -> Spent:
@@ -147,12 +140,6 @@ def _range(name: str) -> Any:
     shown = profiler.record_function(f"gpupipe: {name}")
     shown.__enter__()
     return shown
-
-
-def threads() -> set[int]:
-    """Return the numbers that Linux gave to the threads of this process that were in a stage."""
-    living = (account.thread() for account in tuple(_accounts))
-    return {thread.native_id for thread in living if thread is not None and thread.native_id is not None}
 
 
 def _in_forked_child() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -62,53 +62,6 @@ def cores() -> int:
             if quota > 0:
                 most = min(most, max(math.ceil(quota / period), 1))
     return most
-
-
-def processor_times(pids: Iterable[int] = ()) -> dict[int, tuple[float, float]]:
-    """Return the seconds on a processor, and ready to run without one, of every thread of this process and of others,
-    by thread."""
-    found = {}
-    for pid in ("self", *map(str, pids)):
-        tasks = _PROC / pid / "task"
-        with suppress(OSError):
-            for thread in os.listdir(tasks):
-                # Three numbers: nanoseconds on a processor and in the queue, and turns on a processor.
-                with suppress(OSError, ValueError):
-                    ran, queued, _ = (tasks / thread / "schedstat").read_text().split()
-                    found[int(thread)] = int(ran) / 1e9, int(queued) / 1e9
-    return found
-
-
-def processors_busy() -> float:
-    """Return the seconds in which the processors that this process may run on did something, for anyone."""
-    mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    ticks = 0
-    for line in _lines(_PROC / "stat"):
-        name, *numbers = line.split()
-        if name in mine:
-            user, nice, kernel, _, _, irq, softirq, steal, *_ = map(int, numbers)
-            ticks += user + nice + kernel + irq + softirq + steal
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def bytes_from_disk(pids: Iterable[int] = ()) -> int:
-    """Return the bytes that storage had to bring for this process and for others."""
-    found = 0
-    for pid in ("self", *map(str, pids)):
-        for line in _lines(_PROC / pid / "io"):
-            if line.startswith("read_bytes:"):
-                found += int(line.split()[1])
-    return found
-
-
-_UNCOUNTED = ("fuse", "9p", "virtiofs", "zfs", "lustre", "beegfs", "gpfs", "ceph", "smb", "cifs", "afs")
-
-
-def counts_reads() -> bool:
-    """Return whether :func:`bytes_from_disk` sees every file system that is mounted."""
-    kinds = {line.partition(" - ")[2].partition(" ")[0] for line in _lines(_PROC / "self/mountinfo")}
-    kinds -= {"fuse.lxcfs", "fuse.portal", "fuse.gvfsd-fuse", "fusectl", "fuse.snapfuse"}  # no data of anyone
-    return not any(kind.startswith(_UNCOUNTED) for kind in kinds)
 
 
 def shm_size() -> int | None:

@@ -414,11 +414,10 @@ class DataLoader(TorchLoader[Batches]):
 
         :class:`~gpupipe.loader.stats.Stats` prints in three lines, and is a dictionary of JSON values whose items are
         attributes too. ``bottleneck`` is ``None`` at first, and then names the ``stage`` that limits the
-        speed (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"processor"``,
-        ``"memory"``, ``"lock"``, ``"model"``, or ``"nothing"`` if none stands out), its ``share`` of the time, ``why``,
-        and the ``next_step``. It is reliable after some seconds. ``images`` counts those that the script's own code
-        opened, and names the lines that looked at them. Two loaders that are used in turns within one loop
-        count each other's stages.
+        speed (``"storage"``, ``"decoding"``, ``"transforms"``, ``"user code"``, ``"hand-over"``, ``"model"``, or
+        ``"nothing"`` if none stands out), its ``share`` of the time, ``why``, and the ``next_step``. It is reliable
+        after some seconds. ``images`` counts those that the script's own code opened, and names the lines that looked
+        at them. Two loaders that are used in turns within one loop count each other's stages.
 
         Args:
             all_ranks: sums over all ranks of the default process group, except for ``epochs``. All ranks must call it.
