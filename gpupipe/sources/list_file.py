@@ -1,4 +1,4 @@
-"""Reading lists of images from CSV and TSV files."""
+"""Reading lists of images: lines of text files, and rows of CSV and TSV files."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import IO
+from contextlib import contextmanager
+from io import TextIOWrapper
 
 from ..codecs.files import open_regular
 from ..codecs.retry import reason_of
 from ..errors import DatasetError, no_such_path
 from .columns import are_fractions
+from .extras import NotJsonError
 
 _PATH = {"path", "paths", "file", "filename", "file_name", "filepath", "file_path", "image", "images", "image_path"}
 _PATH |= {"video", "videos", "video_path", "clip", "clips", "clip_path"}
 _LABEL = {"label", "labels", "class", "classes", "class_name", "class_id", "category", "target", "label_id", "y"}
-_LONGEST = 1 << 20
+LONGEST = 4 << 20
 """Maximum number of characters in a line."""
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 
@@ -34,24 +36,8 @@ def read_list(file: str, owner: str = "ImageList") -> tuple[list[str], list[int]
     if os.path.isdir(file):
         other = owner.replace("List", "Folder")
         raise DatasetError(f"{owner}: {file} is a folder; use {other}, or give a list of paths")
-    try:
-        # utf-8-sig skips the mark with which some spreadsheets begin a file.
-        with open(file, encoding="utf-8-sig", errors="strict", newline="", opener=open_regular) as f:
-            if not os.fstat(f.fileno()).st_size:  # empty, or a file of /proc, which may be endless
-                return [], None
-            head = f.readline(_LONGEST)
-            f.seek(0)
-            tabs = file.lower().endswith(".tsv") or ("\t" in head and not file.lower().endswith(".csv"))
-            reader = csv.reader(_lines(f), delimiter="\t" if tabs else ",", strict=True)
-            lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    except FileNotFoundError:
-        raise DatasetError(f"{owner}: {no_such_path(file)}; name a list, or put a single image in a list") from None
-    except OSError as e:
-        raise DatasetError(f"{owner}: the list {file} cannot be read: {reason_of(e)}") from None
-    except UnicodeDecodeError as e:
-        raise DatasetError(f"{owner}: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
-    except csv.Error as e:
-        raise DatasetError(f"{owner}: {file} is not a CSV or TSV file: {e}") from None
+    with opened_list(file, owner) as f:
+        lines = list(csv_rows(f, file))
     if not lines:
         return [], None
     path, label, header = _columns(file, lines, owner)
@@ -85,12 +71,41 @@ def _numbered(texts: list[str], file: str, owner: str) -> list[int] | list[str]:
     return texts
 
 
-def _lines(file: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file. Raises :class:`csv.Error` if a line is too long, as in a sparse file."""
-    while line := file.readline(_LONGEST):
-        if len(line) == _LONGEST and not line.endswith("\n"):
-            raise csv.Error(f"a line has more than {_LONGEST} characters")
+@contextmanager
+def opened_list(file: str, owner: str) -> Iterator[TextIOWrapper]:
+    """Open a list. Raises :class:`DatasetError`, also for what the functions below raise in the block."""
+    try:
+        # utf-8-sig skips the mark with which some spreadsheets begin a file.
+        with open(file, encoding="utf-8-sig", newline="", opener=open_regular) as opened:
+            yield opened
+    except FileNotFoundError:
+        raise DatasetError(f"{owner}: {no_such_path(file)}; give the path of a list") from None
+    except UnicodeDecodeError as e:
+        raise DatasetError(f"{owner}: {file} is not a list in UTF-8 text ({e.reason} at byte {e.start})") from None
+    except (OSError, csv.Error, NotJsonError) as e:
+        why = reason_of(e) if isinstance(e, OSError) else e
+        raise DatasetError(f"{owner}: the list {file} cannot be read: {why}") from None
+
+
+def bounded_lines(file: TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a file. Raises :class:`csv.Error` if one is too long, as in a sparse file."""
+    if not os.fstat(file.fileno()).st_size:  # empty, or a file of /proc, which may be endless
+        return
+    number = 0
+    while line := file.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise csv.Error(f"line {number} has more than {LONGEST:,} characters")
         yield line
+
+
+def csv_rows(file: TextIOWrapper, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, cells) of every line of a CSV or TSV file that is not empty."""
+    head = file.readline(LONGEST)
+    file.seek(0)
+    tabs = path.lower().endswith(".tsv") or ("\t" in head and not path.lower().endswith(".csv"))
+    reader = csv.reader(bounded_lines(file), delimiter="\t" if tabs else ",", strict=True)
+    yield from ((reader.line_num, row) for row in reader if any(cell.strip() for cell in row))
 
 
 def _columns(file: str, lines: Sequence[tuple[int, list[str]]], owner: str) -> tuple[int, int | None, int]:

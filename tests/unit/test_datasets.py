@@ -255,7 +255,7 @@ class TestImageList:
             (b"a.png,1,2\n", "3 columns and no header"),
             (b"path,label\na.png,1.0\nb.png,10.0\n", r"labels in .* are numbers such as 1\.0, .* write integers"),
             (b"path,label\n,1\n", "line 2"),
-            (b'"a.png,1\n', "CSV"),
+            (b'"a.png,1\n', "cannot be read: unexpected end"),
             (b"\xff\xfea.png", "UTF-8"),
         ],
     )

@@ -97,6 +97,15 @@ class TestManifest:
         assert len(pickle.dumps(many)) < few + 100
         assert content(pickle.loads(pickle.dumps(many))) == [(image, i) for i, image in enumerate(images * 100)]
 
+    def test_a_list_that_changes(self, images: list[bytes], tmp_path: Path) -> None:
+        """The index that is found by the bytes of a list holds the rows of these bytes."""
+        file = write_manifest(images, tmp_path)
+        found = Manifest(file)
+        file.write_text(file.read_text() + "\n")
+        with pytest.raises(DatasetError, match="has changed since the dataset was made"):
+            found.reindex()
+        assert content(Manifest(file)) == content(found)
+
     @pytest.mark.parametrize(
         ("row", "says"),
         [

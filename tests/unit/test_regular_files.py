@@ -218,8 +218,8 @@ def test_lists_are_files(odd: dict[str, str], tmp_path: Path) -> None:
             with pytest.raises(DatasetError, match=r"device or a pipe|is a folder|is not a"):
                 ImageList(path)
     long = tmp_path / "long.csv"
-    long.write_text("a.jpg\n" + "b" * (1 << 20) + "\n")
-    with pytest.raises(DatasetError, match="more than 1048576 characters"):
+    long.write_text("a.jpg\n" + "b" * (4 << 20) + "\n")
+    with pytest.raises(DatasetError, match="more than 4,194,304 characters"):
         read_list(str(long))
 
 
