@@ -46,8 +46,6 @@ class Run(ABC):
 class Engine(ABC):
     """Executes plans. Costs nothing until the first :meth:`run`."""
 
-    most: int | None = None
-    """Maximum number of samples in a batch; ``None`` for any number."""
     kept: KeepAlive | None = None
     """Batches that the consumer's stream may still read; ``None`` on the CPU. To be ended before the engine closes."""
 

@@ -34,7 +34,6 @@ class _Following(Engine):
         self._setup = setup
         self._columns = columns
         self._pool: Pool | None = None
-        self.most = engine.most
 
     def run(self, plans: Iterator[Plan]) -> Run:
         if self._pool is None:

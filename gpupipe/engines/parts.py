@@ -71,7 +71,6 @@ class _PartEngines(Engine):
         self._setup = setup
         self._engines = engines
         self._memory = BatchPool(keep=2 * len(setup.dataset.parts[0].transform.outputs))
-        self.most = min((engine.most for engine in engines if engine.most is not None), default=None)
 
     def run(self, plans: Iterator[Plan]) -> Run:
         return _PartsRun(self._setup, self._engines, plans, self._memory)

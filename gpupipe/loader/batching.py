@@ -14,12 +14,12 @@ from torch.utils.data import DistributedSampler
 
 from ..datasets.dataset import Dataset
 from ..datasets.mixture import Mixture
-from ..errors import ConfigError
-from ..planning.batches import Batches, Countable, GivenBatches, Slices, StreamedSlices
+from ..errors import ConfigError, StateError
+from ..planning.batches import Batches, Countable, GivenBatches, Slices
 from ..planning.blocks import BlockShuffle, BlockShuffled, starts_of
 from ..planning.buckets import Bucketed
 from ..planning.mixtures import Mixed, blend_of
-from ..planning.order import Order, Sequential, Shuffle, Streamed
+from ..planning.order import Batched, Order, Sequential, Shuffle
 from ..planning.schedules import ENDLESS, SamplerPlan, Stretched, Without
 from ..reasons import Reason
 from ..samplers import Sampler
@@ -63,7 +63,7 @@ class Batching:
     def slices(self, total: int | None = None) -> Slices:
         """Division of ``total`` samples, by default as many as the sampler has.
 
-        Raises TypeError if the sampler has no length.
+        Raises TypeError if epochs have no end.
         """
         total = self.sampler.length if total is None else total
         if total is None:
@@ -74,14 +74,14 @@ class Batching:
     def batches(self, order: Order, start: int = 0) -> Batches:
         """Divide an order into batches after the first ``start`` samples, which were delivered before; see
         :meth:`Batches.rest`."""
-        batches: Batches
-        if not isinstance(order, Streamed):
-            batches = self.countable(order)
-        elif self.given is None:
-            batches = StreamedSlices(order, self.slices(0))
-        else:
-            batches = GivenBatches(order)
-        return batches.rest(start)
+        if isinstance(order, Batched):
+            return GivenBatches(order).rest(start)
+        if start > len(order) and self.sampler.ahead is None:
+            raise StateError(
+                f"this state is {start} samples into an epoch, but its sampler gave {len(order)}; use the same "
+                "sampler, or start a new epoch with set_epoch()"
+            )
+        return self.countable(order).rest(start)
 
     def countable(self, order: Order) -> Countable:
         """Divide an order of known length into batches."""
@@ -89,11 +89,11 @@ class Batching:
         return order.divided(slices) if isinstance(order, Bucketed) else slices
 
     def any_epoch(self) -> Countable:
-        """Return batches of which every epoch has as many. Raises TypeError if the sampler has no length."""
+        """Return batches of which every epoch has as many. Raises TypeError if epochs have no end."""
         return self.slices() if self.sampler.buckets is None else self.countable(self.sampler.buckets.order(0, 0))
 
     def __len__(self) -> int:
-        """Batches of an epoch on this rank. Raises TypeError if the number is unknown before the epoch ends."""
+        """Batches of an epoch on this rank. Raises TypeError if it has no end."""
         return len(self.any_epoch()) if self.given is None else len(self.given)
 
 
@@ -163,7 +163,7 @@ def _of_buckets(a: Arguments, batch: I64, shard: Shard) -> tuple[int, int]:
     return size, most
 
 
-def _plan_of(sampler: Any, dataset: Dataset, n: int | None, drop_last: bool) -> SamplerPlan:
+def _plan_of(sampler: Any, dataset: Dataset, n: int, drop_last: bool) -> SamplerPlan:
     if isinstance(dataset, Mixture):
         raise ConfigError("a Mixture is an order itself, so it excludes a sampler; leave the sampler out")
     if isinstance(sampler, Sampler):
@@ -282,7 +282,7 @@ def _sequential(n: int, *_seed_and_epoch: int) -> Order:
     return Sequential(n)
 
 
-def _as_given(a: Arguments, n: int | None) -> Batching:
+def _as_given(a: Arguments, n: int) -> Batching:
     """Use the batches of a batch sampler of user code."""
     cut = isinstance(getattr(a.batch_sampler, "sampler", None), DistributedSampler)  # as in Lightning's wrapper
     if a.shard is not None and a.shard.world_size > 1 and not cut:

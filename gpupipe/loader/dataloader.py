@@ -52,11 +52,11 @@ class DataLoader(TorchLoader[Batches]):
         shuffle: ``True`` for a new permutation of the whole dataset in every epoch. ``"blocks"`` or a
             :class:`gpupipe.BlockShuffle`, for files on slow storage, reads blocks of neighboring samples in random
             order and mixes several blocks at a time; ``repr`` shows how well they are mixed.
-        sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard.
+        sampler: a torch sampler or any iterable of indices. A ``DistributedSampler`` also sets the shard. With a
+            gpupipe dataset or ``seed=``, a sampler or batch sampler of the script is read whole when its epoch begins,
+            so it needs a length and must end. A resumed epoch skips what was delivered, so it must give the same again.
         batch_sampler: any iterable of lists of indices. torch's own ``BatchSampler`` is split into sampler, batch_size
-            and drop_last; the batches of any other are used as they are. With ``num_workers=0`` and no
-            ``prefetch_factor``, each of them is read when it is requested, as in torch; otherwise a few are read ahead.
-            A resumed epoch skips the batches that were delivered, so the batch sampler must yield them again.
+            and drop_last; the batches of any other are used as they are.
         num_workers: threads of the DALI engine; worker processes of the torch engine, and of live loaders.
         collate_fn: receives a list of samples as the dataset returns them, but with transformed images on the device,
             and returns a batch, whose tensors are moved to the device. With a gpupipe dataset it runs in this process,

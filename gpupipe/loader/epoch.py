@@ -75,7 +75,6 @@ class Source(Protocol):
     def begin(self) -> tuple[EpochPlan, Cursor]: ...
     def following(self, later: int) -> EpochPlan | None: ...
     def build(self) -> Engine: ...
-    def grow(self, size: int) -> None: ...
 
 
 class EpochIterator:
@@ -139,8 +138,7 @@ class EpochIterator:
         return self
 
     def __len__(self) -> int:
-        """Batches of the whole epoch, as torch's iterator counts them. Raises TypeError if the sampler has no
-        length."""
+        """Batches of the whole epoch, as torch's iterator counts them. Raises TypeError if it has no end."""
         if self._length is None:
             raise TypeError("this epoch has no length")
         return self._length()
@@ -224,12 +222,7 @@ class EpochIterator:
                 assert self._lease.run is not None
                 batch = next(self._lease.run)
             except StopIteration:
-                # The run also ends before a batch that is too large for its engine.
-                size = self._stream.too_large
-                if size:
-                    session.grow(size)
-                    session.running.release(self._lease, stop=True)
-                elif not stream.repaired:
+                if not stream.repaired:
                     return None
                 self._again(session)
                 continue

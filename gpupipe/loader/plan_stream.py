@@ -44,13 +44,6 @@ class EpochStream:
                 self.empty.append(plan)
         return self._made is None and not self.repaired
 
-    @property
-    def next_size(self) -> int:
-        """Samples of the next plan. Must not be called after the end."""
-        plan = self.repaired[0] if self.repaired else self._made
-        assert plan is not None
-        return len(plan)
-
     def take(self) -> Plan:
         """Return the next plan. Must not be called after the end."""
         if self.repaired:
@@ -101,14 +94,6 @@ class PlanStream:
     def __init__(self, plans: EpochPlan, following: Callable[[int], EpochPlan | None]):
         self._epochs = deque([EpochStream(plans)])
         self._following = following
-        self.most: int | None = None
-        """Maximum number of samples in a batch that the engine can make. The run ends before a larger one."""
-
-    @property
-    def too_large(self) -> int:
-        """Samples of the next plan of this epoch if the engine is too small for it; otherwise 0."""
-        size = 0 if self.now.ended else self.now.next_size
-        return size if self.most is not None and size > self.most else 0
 
     @property
     def now(self) -> EpochStream:
@@ -130,10 +115,7 @@ class PlanStream:
             if following is None or following.ended:
                 raise StopIteration
             self._epochs.append(following)
-        stream = self._epochs[-1]
-        if self.most is not None and stream.next_size > self.most:
-            raise StopIteration
-        return stream.take()
+        return self._epochs[-1].take()
 
     def go_on(self, plans: EpochPlan) -> bool:
         """Begin the next epoch with these plans. Returns whether they are those that were worked on. If not,

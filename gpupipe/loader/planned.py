@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
 from torch.utils.data import SequentialSampler
 
@@ -19,7 +20,7 @@ from ..engines.delivery import KeepAlive
 from ..engines.following import with_targets
 from ..planning.bad_samples import BadSamples
 from ..planning.epoch import EpochPlan
-from ..planning.order import Order
+from ..planning.order import Batched, Order
 from ..reading.smaller import why_not
 from ..reasons import Reason
 from ..samplers import Sampler
@@ -91,6 +92,7 @@ class PlannedSession(Session):
         as_given = self.arguments.batch_sampler is not None and batching.given is not None
         self.batch_size = None if as_given else batching.batch_size  # as in torch
         self.drop_last, self.shard = batching.drop_last, batching.shard
+        self._grow(batching.batch_size)
         self._lengths = self._lengths_now
 
     @property
@@ -167,18 +169,23 @@ class PlannedSession(Session):
             engine.kept = KeepAlive(self.device, setup.prefetch_factor + 2)
         return engine
 
-    def grow(self, size: int) -> None:
-        """Build further engines for batches of up to ``size`` samples, with some margin."""
-        resolved = self.resolved
-        self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
-
     def begin(self) -> tuple[EpochPlan, Cursor]:
         """Begin the next epoch. Returns its plans, and the cursor in which its iterator records its progress."""
         if self.shard.world_size > 1:
             self.position.agreement.check(self._settings())
         self.bad_samples.begin()
         order, cursor = self.position.begin()
+        if isinstance(order, Batched):
+            self._grow(int(np.diff(order.ends).max(initial=0)))
         return self.plans(order, cursor), cursor
+
+    def _grow(self, size: int) -> None:
+        """Let engines make batches of up to ``size`` samples. Those that cannot end."""
+        resolved = self.resolved
+        if size > resolved.setup.batch_size:
+            self.running.close()
+            # With some margin, because the next epoch may have one a little larger.
+            self.resolved = replace(resolved, setup=replace(resolved.setup, batch_size=size + size // 4))
 
     def plans(self, order: Order, cursor: Cursor) -> EpochPlan:
         """Return the plans of an epoch from a cursor on."""

@@ -68,17 +68,14 @@ def _resolved(a: Arguments, dataset: Dataset) -> Resolved:
             raise NotPlanned
         raise ConfigError(f"{a.dataset!r} has no samples")
     batching = batching_of(a, dataset)
-    # As torch does without workers: a sampler of the script may watch the training.
-    one_at_a_time = batching.sampler.ahead is None and a.num_workers == 0 and a.prefetch_factor is None
     setup = Setup(
         dataset=dataset,
         pipeline=pipeline,
         device=str(device),
         batch_size=batching.batch_size,
         num_workers=a.num_workers,
-        prefetch_factor=1 if one_at_a_time else 2 if a.prefetch_factor is None else a.prefetch_factor,
+        prefetch_factor=2 if a.prefetch_factor is None else a.prefetch_factor,
         collates=a.collates,
-        one_at_a_time=one_at_a_time,
         pin_memory=a.pin_memory,
         timeout=a.timeout,
         worker_init_fn=a.worker_init_fn,

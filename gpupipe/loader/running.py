@@ -96,7 +96,6 @@ class Running:
         if lease.engine is None:
             lease.engine = self._engine_for(lease, build)
             self._leases.append(lease)
-        plans.most = lease.engine.most
         lease.run = lease.engine.run(plans)
         return lease.run
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError, StateError
-from ..planning.order import Order
+from ..planning.order import Batched, Order
 from .agreement import Agreement, draw, is_fresh
 from .batching import Batching
 
@@ -224,19 +224,18 @@ class Position:
         Its loader calls ``iter(batch_sampler)``, draws a number for its workers, calls ``iter()`` once more if there
         are workers, and then asks for the first batch.
         """
-        if self.batching.sampler.ahead is not None:
-            return self.batching.order(self.seed, self.next_epoch)
-        own_batches = self.batching.given is not None
-        if own_batches:
-            order = self.batching.order(0, self.next_epoch)
+        batching = self.batching
+        if batching.sampler.ahead is not None:
+            return batching.order(self.seed, self.next_epoch)
+        begun = None if batching.given is None else batching.order(0, self.next_epoch)
         if self.drawn is None:
             self.drawn = self.seed
         else:
             # The number that torch's loader draws for its workers in every epoch.
             torch.empty((), dtype=torch.int64).random_(generator=self._generator)
-        if not own_batches:
-            return self.batching.order(self.drawn, self.next_epoch)
-        return self.batching.order(0, self.next_epoch) if self._workers else order
+        if begun is None or self._workers:
+            begun = batching.order(self.drawn, self.next_epoch)
+        return begun.read() if isinstance(begun, Batched) else begun
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that begins next, at its first sample. Changes nothing if that epoch comes next anyway."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ..errors import BadSample, ConfigError, SampleError
 from ..rng import stream
-from .order import Order, Shuffle, Streamed
+from .order import Order, Shuffle
 
 if TYPE_CHECKING:
     from ..datasets.dataset import Dataset
@@ -155,7 +155,7 @@ class BadSamples:
                 found = self._good(order, first + np.arange(count, dtype=np.int64))
             if not len(found):
                 # No sample of the batch is good, so the other keys would find none either: replace all at once.
-                others = self._good(order, _of_epoch(order, keys[0], first + count))
+                others = self._good(order, _of_epoch(order, keys[0]))
                 return np.resize(others, len(keys)) if len(others) else None
             chosen.append(found[0])
         return np.array(chosen, np.int64)
@@ -167,13 +167,7 @@ class BadSamples:
         return indices[~np.isin(indices, np.fromiter(bad, np.int64))] if bad else indices
 
 
-def _of_epoch(order: Order, key: int, end: int) -> I64:
-    """Yield positions drawn by ``key``, each once. A streamed order keeps only part of its samples, so draw from those
-    up to a batch that ends at ``end``."""
-    begin = 0
-    if isinstance(order, Streamed):
-        begin = max(0, end - Streamed.BLOCK)
-    else:
-        end = len(order)
-    drawn, _ = Shuffle(end - begin, key, 0).at(np.arange(min(end - begin, FROM_EPOCH), dtype=np.int64))
-    return begin + drawn
+def _of_epoch(order: Order, key: int) -> I64:
+    """Return positions drawn by ``key``, each once."""
+    drawn, _ = Shuffle(len(order), key, 0).at(np.arange(min(len(order), FROM_EPOCH), dtype=np.int64))
+    return drawn

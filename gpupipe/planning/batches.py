@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, StateError
+from ..errors import StateError
 from ..types import Shard
-from .order import Streamed
+from .order import Batched
 
 I64 = npt.NDArray[np.int64]
 
@@ -167,49 +167,10 @@ class Slices(Countable):
 
 
 @dataclass(frozen=True)
-class StreamedSlices(Batches):
-    """:class:`Slices` of an order whose length is unknown until it ends."""
-
-    order: Streamed
-    slices: Slices
-    """Slices with any ``total``."""
-
-    @property
-    def ranks(self) -> int:
-        return self.slices.ranks
-
-    def _known(self, step: int) -> Slices:
-        # Read up to the end of this batch and no further than the engine asked for.
-        end = self.slices.start + (step + 1) * self.slices.global_batch
-        return replace(self.slices, total=self.order.reach(end))
-
-    def has(self, step: int) -> bool:
-        return self._known(step).has(step)
-
-    def window(self, step: int) -> I64:
-        return self._known(step).window(step)
-
-    def take(self, step: int) -> tuple[I64, int, int]:
-        return self._known(step).take(step)
-
-    def rest(self, start: int) -> StreamedSlices:
-        if (there := self.order.reach(start)) < start:
-            raise StateError(
-                f"this state is {start} samples into an epoch, but its sampler gave {there}; use the same sampler, "
-                "or start a new epoch with set_epoch()"
-            )
-        return replace(self, slices=self.slices.rest(start))
-
-    def tail(self, step: int) -> int | None:
-        # Whether this batch is the last is known once the order was read up to the end of the next.
-        return self._known(step + 1).tail(step)
-
-
-@dataclass(frozen=True)
 class GivenBatches(Batches):
     """Batches as given by a batch sampler, on this rank only."""
 
-    order: Streamed
+    order: Batched
     first: int = 0
     """Number of batches delivered before."""
 
@@ -218,23 +179,19 @@ class GivenBatches(Batches):
         return 1
 
     def has(self, step: int) -> bool:
-        return self.order.batch(self.first + step) is not None
+        return self.first + step + 1 < len(self.order.ends)
 
     def window(self, step: int) -> I64:
-        found = self.order.batch(self.first + step)
-        if found is None:
-            raise IndexError(f"there is no batch {step}")
-        if not found[1]:
-            raise ConfigError("the batch sampler gave a batch without samples; skip empty batches")
-        return np.array(found, np.int64)
+        begin, end = self.order.ends[self.first + step :][:2].tolist()
+        return np.array([begin, end - begin], np.int64)
 
     def take(self, step: int) -> tuple[I64, int, int]:
         first, count = self.window(step).tolist()
         return first + np.arange(count, dtype=np.int64), count, first + count
 
     def rest(self, start: int) -> GivenBatches:
-        number = self.order.number(start)
-        if number is None:
+        number = int(np.searchsorted(self.order.ends, start))
+        if start not in self.order.ends:
             raise StateError(
                 f"this state is {start} samples into an epoch, where no batch of the batch sampler ends; use the same "
                 "batch sampler, or start a new epoch with set_epoch()"

@@ -6,12 +6,9 @@ starting or resuming an epoch costs the same for ten thousand samples as for fou
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -192,22 +189,17 @@ class Repeats:
 
 
 class Explicit:
-    """Indices in the order that a script lists them. They may repeat.
+    """Indices of a dataset of ``n`` samples in the order that a script lists them. They may repeat."""
 
-    Args:
-        indices: the list.
-        n: the size of the dataset; ``None`` if its own code knows what an index means, whatever its length says.
-    """
-
-    def __init__(self, indices: npt.ArrayLike, n: int | None):
+    def __init__(self, indices: npt.ArrayLike, n: int):
         given = np.asarray(indices)
         if given.size == 0:
             given = given.astype(np.int64)
         if given.ndim != 1 or given.dtype.kind not in "iu":
             raise ConfigError(f"a sampler must give integers, not {given.dtype} of shape {given.shape}")
         self.indices: I64 = given.astype(np.int64)
-        outside = (self.indices < 0) | (self.indices >= (n or 0))
-        if n is not None and outside.any():
+        outside = (self.indices < 0) | (self.indices >= n)
+        if outside.any():
             at = int(np.argmax(outside))
             raise ConfigError(
                 f"a sampler gave index {self.indices[at]} at position {at}; this dataset has {n} samples, "
@@ -223,119 +215,24 @@ class Explicit:
         return self.indices[positions], self._keys[positions]
 
 
-class Streamed:
-    """Samples of an iterator, read only as far as needed: a sampler may have neither a length nor an end.
+class Batched(Explicit):
+    """Batches of indices that a script lists.
 
     Args:
-        given: indices, or if ``batched`` lists of indices, whose division :meth:`batch` reports.
-        n: size of the dataset, or ``None``; see :class:`Explicit`.
-
-    Of the samples read long ago only the beginning is kept, to pad a last batch.
+        batches: arrays i64[B], read by :meth:`read`: torch draws numbers between ``iter()`` and the first batch.
+        n: size of the dataset.
     """
 
-    BLOCK = 1 << 16
-    KEPT = 64
-    """Number of blocks of :data:`BLOCK` samples kept besides the first one."""
+    def __init__(self, batches: Iterable[I64], n: int):
+        self._given, self._n = batches, n
 
-    def __init__(self, given: Iterable[Any], n: int | None, *, batched: bool = False):
-        self._given = iter(given)
-        self._batched = batched
-        self._n = n
-        self._times = np.zeros(n or 0, np.uint32)  # occurrences of each index
-        self._times_of_any = Counter[int]()  # occurrences, if an index may be any number
-        self._blocks: dict[int, tuple[I64, U64]] = {}
-        self._read = 0
-        self._ended = False
-        self._failure: Exception | None = None
-        """What the iterator raised. It is raised again for every later sample, because a generator that has raised
-        looks like one that has ended."""
-        self._ends = [0]  # ends of batches, beginning with batch _first
-        self._first = 0
-
-    def __len__(self) -> int:
-        if not self._ended:
-            raise TypeError("the number of samples is unknown until the sampler ends, because it has no length")
-        return self._read
-
-    def reach(self, count: int) -> int:
-        """Read until ``count`` samples are available or the iterator ends. Return the number available."""
-        while self._read < count and not self._ended:
-            self._more(count - self._read)
-        return self._read
-
-    def batch(self, number: int) -> tuple[int, int] | None:
-        """Return (position of the first sample, number of samples) of a given batch, or ``None`` after the last one."""
-        while number + 1 >= self._first + len(self._ends) and not self._ended:
-            self._more(1)
-        at = number - self._first
-        return (self._ends[at], self._ends[at + 1] - self._ends[at]) if at + 1 < len(self._ends) else None
-
-    def number(self, position: int) -> int | None:
-        """Return the number of the batch that begins at ``position``, or ``None`` if none does. The end of the last
-        batch counts as a beginning."""
-        while self._ends[-1] < position and not self._ended:
-            self._more(1)
-        at = bisect_left(self._ends, position)
-        return self._first + at if self._ends[at : at + 1] == [position] else None
-
-    def at(self, positions: I64) -> tuple[I64, U64]:
-        if len(positions):
-            self.reach(int(positions.max()) + 1)
-        indices, keys = np.empty(len(positions), np.int64), np.empty(len(positions), np.uint64)
-        numbers, offsets = np.divmod(positions, self.BLOCK)
-        for number in np.unique(numbers).tolist():
-            here, block = numbers == number, self._blocks[number]
-            indices[here], keys[here] = block[0][offsets[here]], block[1][offsets[here]]
-        return indices, keys
-
-    def _times_before(self, indices: I64) -> U64:
-        """Return how often each index has come before, and count these."""
-        if self._n is None:
-            values = indices.tolist()
-            before = np.array([self._times_of_any[value] for value in values], np.uint64)
-            self._times_of_any.update(values)
-            return before
-        before = self._times[indices].astype(np.uint64)
-        # `+=` would count an index that is there twice only once.
-        np.add.at(self._times, indices, 1)
-        return before
-
-    def _more(self, wanted: int) -> None:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            batch: Any
-            if self._batched:
-                batch = next(self._given, None)
-                self._ended = batch is None
-            else:
-                batch = list(islice(self._given, wanted))
-                self._ended = len(batch) < wanted
-            new = Explicit([] if batch is None else batch, self._n)  # checks the indices and counts repeats
-        except Exception as e:
-            self._failure = e
-            raise
-        indices, keys = new.at(np.arange(len(new), dtype=np.int64))
-        # Explicit has counted the repeats among these; add what came before them.
-        keys += self._times_before(indices) << _OCCURRENCE_BIT
-        done = 0
-        while done < len(indices):
-            number, offset = divmod(self._read, self.BLOCK)
-            if offset == 0:
-                self._blocks[number] = np.empty(self.BLOCK, np.int64), np.empty(self.BLOCK, np.uint64)
-                # Block 0 stays, because a last batch is padded with the first samples of the epoch.
-                if number > self.KEPT:
-                    del self._blocks[number - self.KEPT]
-            part = min(self.BLOCK - offset, len(indices) - done)
-            self._blocks[number][0][offset : offset + part] = indices[done : done + part]
-            self._blocks[number][1][offset : offset + part] = keys[done : done + part]
-            done, self._read = done + part, self._read + part
-        if self._batched and not self._ended:
-            self._ends.append(self._read)
-            # An endless batch sampler would otherwise fill the memory. Only batches near the current one are requested.
-            if len(self._ends) > 2 * self.BLOCK:
-                del self._ends[: self.BLOCK]
-                self._first += self.BLOCK
+    def read(self) -> Batched:
+        """Read all batches. Must be called before anything else."""
+        batches = list(self._given)
+        self.ends = np.cumsum([0, *map(len, batches)])
+        """i64[K + 1], the positions where the batches begin, and the end of the last one."""
+        super().__init__(np.concatenate(batches) if batches else [], self._n)
+        return self
 
 
 def keyed(indices: I64, occurrences: U64) -> U64:

@@ -36,7 +36,7 @@ class SamplerPlan:
     name: str
     """Description of the sampler, which a saved state contains."""
     length: int | None
-    """Samples of an epoch over all ranks; ``None`` if only the end of the epoch shows it."""
+    """Samples of an epoch over all ranks; ``None`` if they have no end."""
     order: Callable[[int, int], Order] = field(repr=False)
     """Returns the samples of an epoch over all ranks, from (seed, epoch)."""
     shard: Shard | None = None

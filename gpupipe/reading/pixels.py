@@ -21,7 +21,7 @@ class PixelReader(AheadReader[Loaded]):
     """Looks up pixels, and for a GPU copies them to memory that it reads directly. A thread does this for a batch."""
 
     def __init__(self, setup: Setup):
-        super().__init__(setup.threads, 0 if setup.one_at_a_time else 1, "gpupipe-pixels")
+        super().__init__(setup.threads, 1, "gpupipe-pixels")
         self._dataset = setup.dataset
         self._pinned = setup.cuda
 

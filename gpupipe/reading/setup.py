@@ -38,8 +38,6 @@ class Setup:
     """Whether Pillow reads truncated files. Worker processes started earlier do not know."""
     collates: bool = False
     """Whether the script's collate function gets the samples, with labels and other numbers as Python numbers."""
-    one_at_a_time: bool = False
-    """Whether a plan is taken only when its batch is requested; ``prefetch_factor`` is then 1."""
 
     @property
     def cuda(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import ConfigError
-from ..planning.order import Explicit, Order, Sequential, Shuffle, Streamed, checked_weights, weighted
+from ..planning.order import Batched, Explicit, Order, Sequential, Shuffle, checked_weights, weighted
 from ..planning.schedules import SamplerPlan
 from ..rng import stream, uniforms
 from ..types import Shard
@@ -25,17 +26,27 @@ from .classes import class_name, exact_name, shown
 
 I64 = npt.NDArray[np.int64]
 
+_LONGEST = 1 << 28
+"""Length up to which a script's own sampler is read: two gigabytes of indices."""
+_MORE = 1 << 16
+"""Values beyond twice its length that a sampler may give."""
+_ENDLESS = (
+    "For training without end, pass shuffle=True and infinite=True instead; a Dataset of your own without seed= takes "
+    "any sampler"
+)
 
-def translate_sampler(sampler: Any, n: int | None, *, drop_last: bool = False) -> SamplerPlan:
-    """Return the order of a sampler over a dataset of ``n`` samples; ``None`` if any index may be valid.
+
+def translate_sampler(sampler: Any, n: int, *, drop_last: bool = False) -> SamplerPlan:
+    """Return the order of a sampler over a dataset of ``n`` samples.
 
     ``drop_last`` is the loader's: whether a short last batch is left out.
 
     torch's random samplers become functions of (seed, epoch), with the same distribution as torch's but other numbers.
-    A DistributedSampler keeps torch's own permutation. Any other iterable is iterated once per epoch.
+    A DistributedSampler keeps torch's own permutation. Any other iterable is read whole when its epoch begins.
 
     Raises:
-        ConfigError: not a sampler, or one that gives batches, can be read only once or was made for a larger dataset.
+        ConfigError: not a sampler, or one that gives batches, has no length, can be read only once or was made for a
+            larger dataset.
     """
     name = exact_name(sampler, "torch.utils.data")
     if name == "BatchSampler":
@@ -51,22 +62,32 @@ def is_batch_sampler_of_torch(batch_sampler: Any) -> bool:
     return exact_name(batch_sampler, "torch.utils.data") == "BatchSampler"
 
 
-def translate_batch_sampler(batch_sampler: Any, n: int | None) -> SamplerPlan:
-    """Return the order of any batch sampler over a dataset of ``n`` samples. Each epoch iterates over it once, and
-    takes batches as they are needed."""
+def translate_batch_sampler(batch_sampler: Any, n: int) -> SamplerPlan:
+    """Return the order of any batch sampler over a dataset of ``n`` samples. It is read whole when its epoch begins.
+
+    The order is a :class:`Batched`, which has called ``iter()`` and is to be read.
+    """
     if not hasattr(batch_sampler, "__iter__") and not hasattr(batch_sampler, "__getitem__"):
         raise ConfigError(f"batch_sampler={shown(batch_sampler)} must give lists of indices")
+    _check_end("batch_sampler", batch_sampler)
 
     def order(seed: int, epoch: int) -> Order:
-        return Streamed((_integers(batch_sampler, batch) for batch in batch_sampler), n, batched=True)
+        return Batched(map(partial(_batch, batch_sampler), _ending(batch_sampler, iter(batch_sampler))), n)
 
     return SamplerPlan(type(batch_sampler).__name__, None, order, owner=_owner(batch_sampler))
 
 
-def _within(sampler: Any, source: Any, n: int | None) -> int:
+def _batch(batch_sampler: Any, batch: Any) -> I64:
+    found = _integers(batch_sampler, batch)
+    if not len(found):
+        raise ConfigError("the batch sampler gave a batch without samples; skip empty batches")
+    return found
+
+
+def _within(sampler: Any, source: Any, n: int) -> int:
     """Return the size of the dataset that a sampler was made for, which may not exceed the loader's ``n``."""
     m = len(source)
-    if n is not None and m > n:
+    if m > n:
         raise ConfigError(
             f"{type(sampler).__name__} was made for {m} samples, but this dataset has {n}; make the sampler from the "
             "dataset that the loader gets"
@@ -77,12 +98,12 @@ def _within(sampler: Any, source: Any, n: int | None) -> int:
 # ---- torch's samplers, one by one
 
 
-def _sequential(sampler: Any, n: int | None) -> SamplerPlan:
+def _sequential(sampler: Any, n: int) -> SamplerPlan:
     m = _within(sampler, sampler.data_source, n)
     return SamplerPlan.of("sequential", m, lambda seed, epoch: Sequential(m))
 
 
-def _random(sampler: Any, n: int | None) -> SamplerPlan:
+def _random(sampler: Any, n: int) -> SamplerPlan:
     m, count = _within(sampler, sampler.data_source, n), int(sampler.num_samples)
     if sampler.replacement:
 
@@ -107,7 +128,7 @@ def _random(sampler: Any, n: int | None) -> SamplerPlan:
     return SamplerPlan.of(f"{count} of {m}", count, permutations, sampler.generator)
 
 
-def _subset_random(sampler: Any, n: int | None) -> SamplerPlan:
+def _subset_random(sampler: Any, n: int) -> SamplerPlan:
     chosen = Explicit(_integers(sampler, sampler.indices), n).indices  # checks the indices
 
     def permuted(seed: int, epoch: int) -> Order:
@@ -117,7 +138,7 @@ def _subset_random(sampler: Any, n: int | None) -> SamplerPlan:
     return SamplerPlan.of(f"{len(chosen)} chosen, shuffled", len(chosen), permuted, sampler.generator)
 
 
-def _weighted_random(sampler: Any, n: int | None) -> SamplerPlan:
+def _weighted_random(sampler: Any, n: int) -> SamplerPlan:
     count, replacement = int(sampler.num_samples), sampler.replacement
     weights = checked_weights(sampler.weights, count, replacement)
     _within(sampler, weights, n)
@@ -129,7 +150,7 @@ def _weighted_random(sampler: Any, n: int | None) -> SamplerPlan:
     return SamplerPlan.of(f"{count} weighted, {how} replacement", count, drawn, sampler.generator)
 
 
-def _distributed(sampler: Any, n: int | None, drop_last: bool) -> SamplerPlan:
+def _distributed(sampler: Any, n: int, drop_last: bool) -> SamplerPlan:
     """Keep torch's own permutation. Rank ``r`` takes every ``world_size``-th sample, starting with number ``r``."""
     m = _within(sampler, sampler.dataset, n)
     # The sampler pads to a multiple of the ranks if it does not drop samples. The slices of an order do this by
@@ -157,7 +178,7 @@ def _distributed(sampler: Any, n: int | None, drop_last: bool) -> SamplerPlan:
     )
 
 
-_RULES: dict[str, Callable[[Any, int | None], SamplerPlan]] = {
+_RULES: dict[str, Callable[[Any, int], SamplerPlan]] = {
     "SequentialSampler": _sequential,
     "RandomSampler": _random,
     "SubsetRandomSampler": _subset_random,
@@ -189,18 +210,46 @@ def _checked(sampler: Any, values: Iterable[Any]) -> Iterator[int]:
             ) from None
 
 
-def _listed(sampler: Any, n: int | None) -> SamplerPlan:
-    """Return the order of any iterable of indices. Each epoch iterates over it as far as needed, as in torch."""
+def _listed(sampler: Any, n: int) -> SamplerPlan:
+    """Return the order of any iterable of indices, which is read whole when its epoch begins."""
     if not hasattr(sampler, "__iter__") and not hasattr(sampler, "__getitem__"):
         raise ConfigError(f"sampler={shown(sampler)} must be a torch sampler or a list of indices")
     if hasattr(sampler, "__next__"):
         raise ConfigError(f"sampler={shown(sampler)} can be read only once, for one epoch; pass list(...) of it")
 
-    name, length = type(sampler).__name__, length_of(sampler)
+    name = type(sampler).__name__
     if type(sampler) in (list, tuple, range, np.ndarray):
         return SamplerPlan.of(name, len(sampler), lambda seed, epoch: Explicit(_integers(sampler, sampler), n))
-    # Its length may differ from the number of indices that it yields, which may be infinite.
-    return SamplerPlan(name, length, lambda seed, epoch: Streamed(_checked(sampler, sampler), n), owner=_owner(sampler))
+    length = _check_end("sampler", sampler)
+
+    def order(seed: int, epoch: int) -> Order:
+        return Explicit(_integers(sampler, _ending(sampler, iter(sampler))), n)
+
+    return SamplerPlan(name, length, order, owner=_owner(sampler))
+
+
+def _check_end(name: str, sampler: Any) -> int:
+    """Return the length of a sampler. Raises :class:`ConfigError` if it has none, or one that no epoch has."""
+    length = length_of(sampler)
+    if length is None or length > _LONGEST:
+        found = "no len()" if length is None else f"len() {length:,}"
+        raise ConfigError(
+            f"{name}={class_name(sampler)} has {found}, and an epoch that gpupipe plans is read whole when it begins: "
+            f"give it the len() of an epoch. {_ENDLESS}"
+        )
+    return length
+
+
+def _ending(sampler: Any, values: Iterator[Any]) -> Iterator[Any]:
+    """Yield what a sampler gives, but not without end. Its length may be an estimate."""
+    most = 2 * (length_of(sampler) or 0) + _MORE
+    for count, value in enumerate(values):
+        if count == most:
+            raise ConfigError(
+                f"sampler {class_name(sampler)} has given {most:,} values and has len() {length_of(sampler):,}; it "
+                f"must end with the epoch. {_ENDLESS}"
+            )
+        yield value
 
 
 def length_of(value: Any) -> int | None:

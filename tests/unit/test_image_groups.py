@@ -175,19 +175,3 @@ def test_a_batch_stays_as_it_is_while_others_are_made() -> None:
     with DataLoader(dataset, batch_size=2, seed=3, device="cpu", engine="dali") as loader:
         kept = [(images, images.clone()) for images, _ in loader]
     assert all(torch.equal(now, then) for now, then in kept)
-
-
-def test_no_plan_is_taken_ahead_of_a_sampler_that_may_watch_the_training() -> None:
-    taken: list[int] = []
-
-    class Watching(torch.utils.data.Sampler[int]):
-        def __iter__(self) -> Any:
-            for i in range(N):
-                taken.append(i)
-                yield i
-
-        def __len__(self) -> int:
-            return N
-
-    with DataLoader(Arrays(COARSE, np.arange(N)), 4, sampler=Watching(), device="cpu", engine="dali") as loader:
-        assert [len(taken) for _ in loader] == [4, 8, 12, 16, 20]

@@ -146,6 +146,9 @@ class Coins(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         return iter([random.randrange(N)])
 
+    def __len__(self) -> int:
+        return 1
+
 
 class Own(TorchDataset[Any]):
     def __len__(self) -> int:

@@ -255,13 +255,18 @@ def test_garbage_is_refused_and_changes_nothing(garbage: Any, message: str) -> N
     assert first + all_seen(iterator) == all_seen(loader())  # the epoch under way goes on
 
 
-class WithoutLength:
+class Shorter:
+    """Gives fewer samples than its length says."""
+
     def __iter__(self) -> Any:
         return iter(range(N))
 
+    def __len__(self) -> int:
+        return 2 * N
 
-def test_a_state_behind_the_end_of_a_sampler_without_a_length_is_no_empty_epoch() -> None:
-    build = partial(loader, shuffle=None, sampler=WithoutLength())
+
+def test_a_state_behind_the_end_of_a_sampler_is_no_empty_epoch() -> None:
+    build = partial(loader, shuffle=None, sampler=Shorter())
     state = build().state_dict()
     one, whole = build(), all_seen(build())
     one.load_state_dict({**state, "delivered": N})  # after its last batch

@@ -42,7 +42,6 @@ class DaliEngine(Engine):
 
     def __init__(self, setup: Setup, decoder: DecoderOptions, executor: Executor, *, nvdec: bool = False):
         self.setup = setup
-        self.most = setup.batch_size
         self.executor = executor
         self.nvdec = nvdec
         self.decoder = decoder
@@ -245,15 +244,14 @@ class DaliRun(Run):
             raise SampleError(ready.bad)
         if ready.exchanged:
             return engine.decode_changed_files(ready), None
-        if one.goes_on and not engine.setup.one_at_a_time:
+        if one.goes_on:
             self._top_up()  # threads continue with the next batch when this one has nothing left to begin
         try:
             made = engine.wait(one)
         except Failed as e:
             return self._recovered(one, e.error), None
         self._failing = self._rebuilt = False
-        if not engine.setup.one_at_a_time:
-            self._top_up()  # DALI continues while the consumer works on a batch
+        self._top_up()  # DALI continues while the consumer works on a batch
         # DALI reads bytes and pixels in place, and may not have finished on a GPU.
         return engine.finish(made, one), (made, ready) if engine.executor.on_gpu else None
 

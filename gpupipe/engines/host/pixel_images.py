@@ -30,7 +30,7 @@ class PixelImages(AheadReader[None]):
     """
 
     def __init__(self, setup: Setup, images: InMemory):
-        super().__init__(setup.threads, 0 if setup.one_at_a_time else setup.prefetch_factor, "gpupipe-images")
+        super().__init__(setup.threads, setup.prefetch_factor, "gpupipe-images")
         self._dataset, self._images, self._memory_format = setup.dataset, images, setup.pipeline.memory_format
         self._memory = BatchPool(keep=(setup.prefetch_factor + 1) * len(setup.pipeline.outputs))
 
