@@ -17,9 +17,8 @@ Mask = npt.NDArray[np.uint8]
 
 _STEPS = 1 << 22
 """pycocotools walks along the edges of a polygon in fifths of a pixel, and needs up to 20 bytes for each step."""
-
-_FAR = 1e12
-"""Farther than this from the image, positions are limited, so that differences of them stay exact enough."""
+_FAR = 1 << 28
+"""Pixels. pycocotools counts these fifths in 32 bits."""
 
 
 def draw_polygons(polygons: Sequence[F64], size: tuple[int, int]) -> Mask:
@@ -27,52 +26,26 @@ def draw_polygons(polygons: Sequence[F64], size: tuple[int, int]) -> Mask:
 
     Raises:
         MissingDependency: pycocotools is not installed.
-        Undecodable: the outlines are too long.
+        Undecodable: the outlines are too long, or leave the image by far.
     """
     coco = _pycocotools()
+    reach = [float(np.abs(polygon).max()) for polygon in polygons]
     # A sum of bounds first, because it needs no differences: it is enough for nearly all objects.
-    if sum(len(polygon) * (1 + 10 * float(np.abs(polygon).max())) for polygon in polygons) > _STEPS:
-        polygons = _within_reach(polygons, size)
+    if sum(len(polygon) * (1 + 10 * far) for polygon, far in zip(polygons, reach, strict=True)) > _STEPS:
+        if max(reach) > _FAR:
+            raise Undecodable("mask", f"the outlines of an object reach {max(reach):.3g} pixels from the image")
+        steps = sum(map(_steps, polygons))
+        if steps > _STEPS:
+            raise Undecodable("mask", f"the outlines of an object are {steps / 5:,.0f} pixels long, more than is drawn")
     if not polygons:
         return np.zeros(size, np.uint8)
     merged = coco.merge(coco.frPyObjects([part.tolist() for part in polygons], *size))
     return draw_runs(unpacked_runs(merged["counts"]), size)
 
 
-def _within_reach(polygons: Sequence[F64], size: tuple[int, int]) -> Sequence[F64]:
-    """Return the polygons, clipped to the image if they are long because they leave it by far."""
-    polygons = [np.clip(polygon, -_FAR, _FAR) for polygon in polygons]
-    if sum(map(_steps, polygons)) <= _STEPS:
-        return polygons
-    clipped = [part for part in (_clipped(polygon, size) for polygon in polygons) if len(part) >= 6]
-    steps = sum(map(_steps, clipped))
-    if steps > _STEPS:
-        raise Undecodable("mask", f"the outlines of an object are {steps / 5:,.0f} pixels long, more than is drawn")
-    return clipped
-
-
 def _steps(polygon: F64) -> float:
     points = polygon.reshape(-1, 2)
     return float(5 * np.abs(points - np.roll(points, 1, axis=0)).max(axis=1).sum() + len(points))
-
-
-def _clipped(polygon: F64, size: tuple[int, int]) -> F64:
-    """Return the part of a polygon in the image and a pixel around it (Sutherland and Hodgman)."""
-    points = polygon.reshape(-1, 2)
-    for axis, length in ((0, size[1]), (1, size[0])):
-        for limit, sign in ((-1.0, 1.0), (length + 1.0, -1.0)):
-            if not len(points):
-                return points.ravel()
-            depth = sign * (points[:, axis] - limit)
-            follower, depth_after = np.roll(points, -1, axis=0), np.roll(depth, -1)
-            inside = depth >= 0
-            crosses = inside != (depth_after >= 0)
-            share = depth / np.where(crosses, depth - depth_after, 1.0)
-            crossing = points * (1 - share)[:, None] + follower * share[:, None]
-            crossing[:, axis] = limit
-            both = np.stack([points, crossing], axis=1)
-            points = both[np.stack([inside, crosses], axis=1)]
-    return points.ravel()
 
 
 def draw_runs(counts: I64, size: tuple[int, int]) -> Mask:

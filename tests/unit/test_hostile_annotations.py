@@ -14,7 +14,6 @@ from PIL import Image
 from gpupipe import DataLoader, datasets, transforms as T
 from gpupipe.codecs.files import Undecodable
 from gpupipe.errors import DatasetError, SampleError
-from gpupipe.targets import ObjectMasks
 from gpupipe.targets.drawing import draw_polygons, draw_runs, unpacked_runs
 
 H, W = 30, 40
@@ -45,6 +44,9 @@ WRONG: dict[str, Any] = {
     "an odd polygon": {"segmentation": [[1, 1, 9, 1, 5, 2, 7]]},
     "no polygon": {"segmentation": None},
     "outlines longer than a book": {"segmentation": [[0, 0, W, H] * 400_000]},
+    "outlines that leave the image": {"segmentation": [[-1e7, 5, 1e7, 5, 1e7, 15, -1e7, 15]]},
+    "outlines beyond 32 bits": {"segmentation": [[1e9, 1e9, 1e9 + 1, 1e9, 1e9, 1e9 + 1]]},
+    "outlines beyond floats": {"segmentation": [[1e308, 20, 1e308, 25, -1e308, 25, -1e308, 20]]},
     "run lengths below 0": {"segmentation": {"size": [H, W], "counts": [H * W + 5, -5]}},
     "run lengths that overflow": {"segmentation": {"size": [H, W], "counts": [2**62, 2**62, 2**62, 2**62 + H * W]}},
     "run lengths beyond the image": {"segmentation": {"size": [H, W], "counts": [2**31 - 1] * 3}},
@@ -86,21 +88,6 @@ def test_only_requested_values_are_judged(wrong: datasets.CocoDetection) -> None
     boxes = datasets.CocoDetection(wrong.root, f"{wrong.root}/a.json", target_keys=["boxes"])
     bad = [sample.index - 1 for sample in boxes.bad(np.arange(len(boxes)))]
     assert [name.split()[1] for k, name in enumerate(WRONG) if k in bad] == ["box"] * 3
-
-
-FAR = [[-1e10, 5, 1e9, 5, 1e9, 15, -1e10, 15], [1e308, 20, 1e308, 25, -1e308, 25, -1e308, 20]]
-
-
-def test_polygons_that_leave_the_image_by_far_are_clipped(tmp_path: Path) -> None:
-    """To walk along them would take all memory."""
-    pytest.importorskip("pycocotools")
-    found = dataset(tmp_path, [{"segmentation": FAR}, {"segmentation": [[1e9, 1e9, 2e9, 1e9, 2e9, 2e9]]}])
-    masks = found.columns["masks"]
-    assert isinstance(masks, ObjectMasks)
-    expected = np.zeros((H, W), np.uint8)
-    expected[5:15], expected[20:25] = 1, 1
-    np.testing.assert_array_equal(masks.segments.mask(1, (H, W)), expected)
-    assert not masks.segments.mask(2, (H, W)).any()
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools
