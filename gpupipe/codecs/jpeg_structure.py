@@ -35,14 +35,6 @@ _LUMA = frozenset({0x11, 0x12, 0x21, 0x22, 0x41})
 """Sampling factors of the first of three components if the others have 1x1: 4:4:4, 4:4:0, 4:2:2, 4:2:0, 4:1:1."""
 _ALONE = frozenset(bytes([across << 4 | down]) for across in range(1, 5) for down in range(1, 5))
 """Sampling factors of a single component."""
-
-
-_START = b"\xff\xd8"
-_APPLICATIONS = frozenset(bytes((0xFF, marker)) for marker in _PLAIN)
-_LONG = 2048
-"""Length of heads without applications' segments that are not remembered."""
-_ONCE = (b"\xff\xe1", b"\xff\xee")
-"""Segments for EXIF and of Adobe. A file has at most one of each."""
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 """End of the data of a scan: a marker that is neither a stuffed 0xFF nor a restart."""
 
@@ -65,12 +57,6 @@ def walk(head: bytes, height: int, width: int, *, whole: bool = False) -> Struct
         height, width: what the frame header must say, in pixels.
         whole: continue after the first scan of a progressive file; ``head`` is the whole file.
     """
-    if not whole and (scan := _usual(head, height, width)):
-        return Structure(scan, "", False)
-    return _walked(head, height, width, whole=whole)
-
-
-def _walked(head: bytes, height: int, width: int, *, whole: bool = False) -> Structure:
     found = _Walk(height, width)
     at, end, scan = 2, len(head), 0
     # Behind a scan two bytes suffice, because the end marker has no length.
@@ -110,34 +96,6 @@ def _walked(head: bytes, height: int, width: int, *, whole: bool = False) -> Str
     if whole and scan and found.progressive:
         found.note("unfinished")
     return Structure(scan, found.odd, found.progressive)
-
-
-def _usual(head: bytes, height: int, width: int) -> int:
-    """Return the offset of the first scan if the tables and headers before it, apart from the size, are those of a
-    baseline file that was walked before and has nothing odd; otherwise 0."""
-    at, seen = 2, set[bytes]()
-    while (marker := head[at : at + 2]) in _APPLICATIONS:
-        name = marker + head[at + 4 : at + 8]
-        length = int.from_bytes(head[at + 2 : at + 4], "big")
-        if length < 2 or (name in seen and name.startswith(_ONCE)):
-            return 0
-        seen.add(name)
-        at += 2 + length
-    # Bytes of a table may look like these markers. _is_usual() rejects such a head.
-    frame, scan = head.find(b"\xff\xc0", at), head.find(b"\xff\xda", at)
-    if frame < 0 or head[frame + 5 : frame + 9] != height.to_bytes(2, "big") + width.to_bytes(2, "big"):
-        return 0
-    end = scan + 2 + int.from_bytes(head[scan + 2 : scan + 4], "big")
-    return scan if frame < scan and end - at < _LONG and _is_usual(head[at : frame + 5], head[frame + 9 : end]) else 0
-
-
-@lru_cache(1024)
-def _is_usual(before: bytes, after: bytes) -> bool:
-    """Return whether the tables and headers before and after the size are those of a whole head, and not odd."""
-    if any(name in before or name in after for name in _ONCE):
-        return False
-    found = _walked(_START + before + bytes((0, 1, 0, 1)) + after, 1, 1)
-    return not found.odd and not found.progressive and found.scan > 0
 
 
 class _Walk:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from odd_files import encode, picture
 
-from gpupipe.codecs import jpeg_structure
 from gpupipe.codecs.coding import Coding
 from gpupipe.codecs.decode import decode
 from gpupipe.codecs.jpeg_structure import ODD, walk
@@ -145,20 +144,6 @@ def test_a_walk_ends_wherever_the_file_ends(content: bytes) -> None:
         for at in rng.integers(len(content), size=5):
             damaged[at] ^= 1 << int(rng.integers(8))
         walk(bytes(damaged), HEIGHT, WIDTH, whole=True)
-
-
-def test_known_heads_are_judged_as_if_they_were_walked() -> None:
-    """Walks remember heads, and must not believe one that only looks like them."""
-    rng = np.random.default_rng(1)
-    whole = [content for name, content in GOOD.items() if not name.startswith("progressive")]
-    twice = before(before(PLAIN, 0xDB, EXIF), 0xC0, EXIF)
-    for content in (*whole, before(PLAIN, 0xDB, EXIF), twice, *(make() for _, make in ODDITIES.values())):
-        end = content.find(b"\xff\xda") + 20
-        for _ in range(200):
-            head = bytearray(content[:end])
-            for at in rng.integers(end, size=rng.integers(3)):
-                head[at] = rng.integers(256)
-            assert walk(bytes(head), HEIGHT, WIDTH) == jpeg_structure._walked(bytes(head), HEIGHT, WIDTH)
 
 
 def test_an_unfinished_progression_is_still_an_image() -> None:
