@@ -5,8 +5,8 @@ processes of a machine share the blocks. The oldest are removed when they take t
 block was loaded: every sample is used once per epoch, so recent use says nothing. Data that costs more to make than to
 read may be kept until it has not been used for some time instead (``unused``).
 
-No byte is used without a checksum. A file has a checksum after every 64 KiB of the block, so one call reads a range
-with its checksums, and checks no more than that. The name of the block and the number of the part seed the checksum,
+No byte is used without a checksum. A file is a block followed by a checksum, u64, of every 64 KiB of it, so a read
+checks no more than the parts that it needs. The name of the block and the number of the part seed the checksum,
 so bytes of another block or place never match. A damaged file is removed, and its block is loaded again.
 """
 
@@ -40,9 +40,6 @@ _OLD_TEMPORARY = 3600.0
 _PART = 64 << 10
 """Bytes covered by one checksum."""
 _SUM = 8
-_WITH_SUM = _PART + _SUM
-_BUFFERS = 1024
-"""Buffers that one call reads into, ``IOV_MAX`` of Linux."""
 
 
 def bytes_kept(length: int) -> int:
@@ -52,7 +49,7 @@ def bytes_kept(length: int) -> int:
 
 def block_length(kept: int) -> int:
     """Length of the block in a file; the inverse of :func:`bytes_kept`."""
-    return kept - _SUM * -(-kept // _WITH_SUM)
+    return kept - _SUM * -(-kept // (_PART + _SUM))
 
 
 def checksums(block: memoryview, seed: int) -> Iterator[tuple[memoryview, int]]:
@@ -89,7 +86,7 @@ class BlockCache:
         """Return (path, seed of its checksums)."""
         # Checksums of block n, part k use the seed (hash of the object) + n * 2**24 + k, so no two parts of an object
         # share one: a block would need 2**24 parts, which are 1 TiB.
-        name = hashlib.blake2b(b"%d %s" % (version, url), digest_size=16).hexdigest()
+        name = hashlib.blake2b(b"2 %d %s" % (version, url), digest_size=16).hexdigest()
         return f"{self._folder}/{name[:2]}/{name[2:]}-{number}.block", int(name[:15], 16) + (number << 24)
 
     def read(self, url: bytes, version: int, number: int, start: int, length: int) -> U8 | None:
@@ -119,20 +116,18 @@ class BlockCache:
         if self._unused is not None and time.time() - found.st_mtime > self._unused / 2:
             os.utime(file)
 
-    def _content(self, block: memoryview, seed: int) -> bytes:
-        """Return the content of the file of a block."""
-        parts = checksums(block, seed)
-        return b"".join(piece for part, digest in parts for piece in (part, digest.to_bytes(_SUM, "little")))
-
     def _verified(self, fd: int, found: os.stat_result, seed: int, start: int, length: int) -> U8 | None:
         """Read u8[length] from ``start`` on; ``None`` if the bytes do not match their checksums."""
         size = block_length(found.st_size)
         if start + length > size:
             return None
-        first, end = start // _PART * _PART, min(-(-(start + length) // _PART) * _PART, size)
-        data, sums = _read(fd, first, end - first)
-        found_sums = [digest for _, digest in checksums(data.data, seed + first // _PART)]
-        return data[start - first :][:length] if found_sums == sums.tolist() else None
+        first, last = start // _PART, -(-(start + length) // _PART)
+        data, sums = np.empty(min(last * _PART, size) - first * _PART, np.uint8), np.empty(last - first, "<u8")
+        for view, at in ((data.data, first * _PART), (sums.data.cast("B"), size + first * _SUM)):
+            if os.preadv(fd, [view], at) != len(view):
+                return None
+        found_sums = [digest for _, digest in checksums(data.data, seed + first)]
+        return data[start - first * _PART :][:length] if found_sums == sums.tolist() else None
 
     def _damaged(self, path: str, found: os.stat_result) -> None:
         _log.info("%s is damaged; its block is loaded again", path)
@@ -185,7 +180,8 @@ class BlockCache:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 with open(fd, "wb") as file:
-                    file.write(self._content(memoryview(block), seed))
+                    file.write(block)
+                    file.write(np.array([digest for _, digest in checksums(memoryview(block), seed)], "<u8").tobytes())
                     file.flush()
                     os.fsync(fd)
                 os.replace(temporary, path)
@@ -320,24 +316,3 @@ class BlockCache:
     def forked(self) -> None:
         """Reset the state in a child. A thread that the child lacks may have held the lock, or have been writing."""
         self._lock, self._writing, self._total = threading.Lock(), 0, self._limit
-
-
-def _read(fd: int, start: int, length: int) -> tuple[U8, npt.NDArray[np.uint64]]:
-    """Read u8[length] of a block from ``start`` on, and what follows each of its parts: checksums, except for a part
-    that is not read to its end. Raises :class:`OSError`, also if the file is too short."""
-    # A file is part 0, sum 0, part 1, sum 1, ... One call puts parts and sums into separate arrays.
-    first, last = start // _PART, -(-(start + length) // _PART)
-    data, sums = np.empty(length, np.uint8), np.empty(last - first, "<u8")
-    bytes_, words = data.data, sums.data.cast("B")
-    ends = [*range((first + 1) * _PART - start, length, _PART), length]
-    buffers = [
-        buffer
-        for k, (at, end) in enumerate(zip([0, *ends], ends, strict=False))
-        for buffer in (bytes_[at:end], words[k * _SUM : (k + 1) * _SUM])
-    ]
-    at, read = start + first * _SUM, 0
-    for k in range(0, len(buffers), _BUFFERS):
-        read += os.preadv(fd, buffers[k : k + _BUFFERS], at + read)
-    if read != data.nbytes + sums.nbytes:
-        raise OSError(errno.EIO, "the file is too short")
-    return data, sums

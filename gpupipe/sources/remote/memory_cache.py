@@ -43,7 +43,7 @@ _MAPPED: defaultdict[str, dict[tuple[bytes, int, int], _Mapped]] = defaultdict(d
 class MemoryCache(BlockCache):
     """Blocks in a folder in memory. Arrays that are read share its memory, and are read-only.
 
-    A file is a block followed by its checksums, u64 each. The arguments are those of :class:`BlockCache`.
+    The arguments are those of :class:`BlockCache`.
     """
 
     def __init__(self, folder: str, limit: int, unused: float | None = None):
@@ -103,10 +103,6 @@ class MemoryCache(BlockCache):
             if not os.path.exists(known.path):
                 self._mapped.pop(key, None)
         return left
-
-    def _content(self, block: memoryview, seed: int) -> bytes:
-        sums = np.array([digest for _, digest in checksums(block, seed)], "<u8")
-        return b"".join((block, sums.tobytes()))
 
 
 def unmap() -> None:
