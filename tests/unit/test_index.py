@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pickle
+import re
 import shutil
 import signal
 import stat
@@ -507,19 +508,19 @@ class TestPool:
         assert not [t for t in threading.enumerate() if t.name == "gpupipe-probe"]
 
 
-def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
     with Progress("reading headers", 10) as progress:
         progress(1)
         assert terminal.getvalue() == ""  # what is over at once shows nothing
-        progress._began -= 3
+        progress._began, progress._next_line = progress._began - 3, progress._next_line - 3
         progress(5)
-    assert "reading headers" in terminal.getvalue() and "files/s" in terminal.getvalue()
+    assert re.fullmatch(r"\r\x1b\[Kgpupipe: reading headers: 5 of 10 files, \d files/s\r\x1b\[K", terminal.getvalue())
 
 
 @pytest.mark.parametrize("rank", [None, "0", "1"])
