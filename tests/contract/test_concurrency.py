@@ -71,15 +71,6 @@ def validation(decoding: Case) -> Callable[[], DataLoader]:
 Make = Callable[[], DataLoader]
 
 
-def test_training_and_validation_in_turns(decoding: Case, train: Make, validation: Make) -> None:
-    """As in every training script: both live on, and each is used between two epochs of the other."""
-    wanted, checked = alone(decoding, training), alone(decoding, validating)
-    with train() as one, validation() as two:
-        for epoch in range(2):
-            assert same(list(one), wanted[epoch])
-            assert same(list(two), checked[0])
-
-
 def test_one_loader_within_the_loop_of_another(decoding: Case, train: Make, validation: Make) -> None:
     """Validation every few steps."""
     wanted, checked = alone(decoding, training), alone(decoding, validating)
@@ -190,13 +181,6 @@ def test_every_iterator_is_an_epoch_of_its_own(decoding: Case, train: Make) -> N
             with pytest.raises(StopIteration):
                 next(iterator)
         assert same(list(loader), wanted[2])
-
-
-def test_a_loader_zipped_with_itself(decoding: Case, train: Make) -> None:
-    wanted = alone(decoding, training)
-    with train() as loader:
-        pairs = list(zip(loader, loader, strict=True))
-    assert same([a for a, _ in pairs], wanted[0]) and same([b for _, b in pairs], wanted[1])
 
 
 def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) -> None:

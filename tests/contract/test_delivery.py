@@ -91,36 +91,10 @@ def test_break_leaves_a_whole_next_epoch(case: Case) -> None:
     assert all_seen(loader) == [i for plan in plans_of(case.dataset(), epoch=3) for i in plan.indices.tolist()]
 
 
-def test_a_new_iter_leaves_the_one_before(case: Case) -> None:
-    loader = case.loader()
-    old = iter(loader)
-    begun = seen(next(old))
-    new = iter(loader)
-    assert sorted(all_seen(new)) == list(range(N))
-    assert sorted(begun + all_seen(old)) == list(range(N))
-    for iterator in (old, new):
-        with pytest.raises(StopIteration):
-            next(iterator)
-
-
 def test_iterators_are_iterators(case: Case) -> None:
     iterator = iter(case.loader())
     assert isinstance(iterator, Iterator)
     assert iter(iterator) is iterator
-
-
-def test_two_loaders_side_by_side_do_not_disturb_each_other(case: Case) -> None:
-    alone = [list(case.loader()), list(case.loader(seed=5, batch_size=4))]
-    one, two = case.loader(), case.loader(seed=5, batch_size=4)
-    left, right = iter(one), iter(two)
-    for i in range(6):
-        if i < 5:
-            assert identical(next(left), alone[0][i])
-        assert identical(next(right), alone[1][i])
-    with pytest.raises(StopIteration):
-        next(left)
-    with pytest.raises(StopIteration):
-        next(right)
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -23,7 +23,7 @@ from gpupipe.kernels.picture import chw
 from gpupipe.kernels.registry import FAST_FORMS, FORMS
 from gpupipe.reading.buffers import BatchPool
 from gpupipe.testing.photos import photograph
-from gpupipe.transforms.ops import Crop, Equalize, Flip, Normalize, Resize, ToDtype
+from gpupipe.transforms.ops import Crop, Normalize
 from gpupipe.transforms.ops.structure import by_view
 
 N = 9
@@ -252,32 +252,6 @@ def test_a_forked_child_waits_for_no_lock_of_torchscript() -> None:
         done.set()
         for thread in threads:
             thread.join()
-
-
-def test_how_many_ops_it_does() -> None:
-    scale, normalize = ToDtype(), Normalize((0.5,), (0.5,))
-    assert AtOnce.first_of(()) == 0
-    assert AtOnce.first_of((scale,)) == 1
-    assert AtOnce.first_of((scale, normalize)) == 2
-    assert AtOnce.first_of((scale, ToDtype("float16"))) == 1
-    assert AtOnce.first_of((scale, normalize, ToDtype("float16"))) == 3
-    assert AtOnce.first_of((normalize,)) == 0
-    assert AtOnce.first_of((ToDtype("float16"), normalize)) == 0
-    assert AtOnce.first_of((ToDtype(scale=False),)) == 0
-    number = np.full(1, 8, np.int32)
-    resize, flip = Resize(number, number), Flip(np.ones(1, np.bool_))
-    nearest, plain = Resize(number, number, "nearest"), Resize(number, number, antialias=False, kind="tensor")
-    assert Steps((resize, flip), 1).starts == [0]
-    assert Steps((nearest, flip), 1).starts == [1]
-    assert Steps((plain, flip), 1).starts == [1]
-    assert Steps((Resize(number, number, kind="array"),), 1).starts == [1]
-
-
-def test_images_begin_with_the_first_op_after_the_last_one_that_cannot_be_a_step() -> None:
-    number, some = np.full(3, 8, np.int32), np.array([True, False, True])
-    equalize = Equalize(mask=np.array([False, False, True]))
-    steps = Steps((Resize(number, number), Equalize(mask=some), Flip(some), equalize), 3)
-    assert steps.starts == [2, 0, 4]
 
 
 def test_ops_that_are_given_are_done_in_the_place_of_the_others() -> None:

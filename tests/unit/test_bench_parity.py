@@ -54,14 +54,6 @@ def test_cases_that_are_equal_on_the_cpu_are_promised_so_and_change_something(ca
     assert parity.apart(plain, *pixels).equal < 0.5
 
 
-@pytest.mark.parametrize("kind", parity.INPUTS)
-def test_measuring_on_the_cpu(kind: parity.Kind) -> None:
-    found = parity.measure(parity.arrays(kind, parity.CASES["flips"], 5), "cpu")
-    assert found["reference"].images == 5 and found["reference"].max == 0 == found["cpu"].max
-    found = parity.measure(parity.arrays(kind, parity.CASES["blur, pil"], 5), "cpu")
-    assert found["reference"].max <= 1 and found["cpu"].max == 0
-
-
 def test_a_difference_is_found_in_whatever_view_it_is() -> None:
     dataset = parity.arrays("photographs", parity.CASES["views"], 3)
     one = parity.batches(dataset, "dali", "cpu")
@@ -70,18 +62,6 @@ def test_a_difference_is_found_in_whatever_view_it_is() -> None:
     two[0][3][1, 2, 7, 9] ^= 128
     found = parity.apart(dataset, one, two)
     assert found.max == 128 and found.images - found.equal_images == 1
-
-
-def test_the_files_have_every_kind_of_chroma(tmp_path: Path) -> None:
-    dataset = parity.folder(parity.jpegs(tmp_path, 9), parity.CASES["crop"])
-    found = parity.measure(dataset, "cpu")
-    assert found["reference"].max == 0 and found["reference"].images == 9
-
-
-def test_decoder_settings_are_settings_of_the_engine() -> None:
-    from gpupipe.engines import Dali
-
-    assert len({repr(Dali(**options)) for options in parity.DECODERS.values()}) == 4
 
 
 def test_masks_and_boxes_are_compared_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

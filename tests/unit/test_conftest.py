@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import numpy as np
 import pytest
 from interpreter import Interpreter
 from PIL import Image
@@ -56,19 +55,6 @@ def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_n
 def test_a_required_gpu_makes_them_fail(warm: Interpreter, tmp_path: Path) -> None:
     said = run_gpu_tests(warm, tmp_path, "1")
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
-
-
-@pytest.mark.thorough
-def test_a_run_that_has_no_time_ends_in_order(warm: Interpreter, tmp_path: Path) -> None:
-    for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
-        shutil.copy(TESTS / name, tmp_path / name)
-    (tmp_path / "test_three.py").write_text("".join(f"def test_{n}(): pass\n" for n in "abc"))
-    for seconds, said in (("0", "1 passed"), ("60", "3 passed")):
-        env = {**os.environ, "GPUPIPE_TEST_SECONDS": seconds}
-        done = run_pytest(warm, tmp_path, env=env, cwd=tmp_path)
-        assert said in done.stdout
-        assert ("the time that GPUPIPE_TEST_SECONDS gives is up" in done.stdout) is (seconds == "0")
-        assert done.returncode == (2 if seconds == "0" else 0)
 
 
 @pytest.mark.thorough
@@ -131,15 +117,6 @@ def test_pipelines_are_found_without_installing(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(TESTS.parent / "pipelines" / "__init__.py")
 
 
-def test_cache_is_ours_and_empty(cache: Path) -> None:
-    assert os.environ["GPUPIPE_CACHE"] == str(cache)
-    assert list(cache.iterdir()) == []
-
-
-def test_rng_untouched_lets_local_generators_be(rng_untouched: None) -> None:
-    np.random.default_rng(0).random(3)
-
-
 def test_photos_are_a_function_of_their_arguments(tmp_path: Path) -> None:
     a = make_photos(tmp_path / "a", classes=2, per_class=12, sizes=((40, 50), (30, 20)))
     b = make_photos(tmp_path / "b", classes=2, per_class=12, sizes=((40, 50), (30, 20)))
@@ -153,20 +130,6 @@ def test_photos_are_a_function_of_their_arguments(tmp_path: Path) -> None:
     assert {im.size for im in images} == {(50, 40), (20, 30)}
     for im in images:
         im.close()
-
-
-def test_photograph_has_the_spectrum_of_a_photograph() -> None:
-    """Power falls by about 1/f**2, where white noise is flat: neighboring pixels are alike."""
-    for seed in range(4):
-        gray = photograph(128, 128, seed).mean(axis=2)
-        assert gray.std() > 15
-        near = np.corrcoef(gray[:, 1:].ravel(), gray[:, :-1].ravel())[0, 1]
-        assert 0.8 < near < 0.9999
-
-
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 33), (33, 1), (7, 5)])
-def test_photograph_of_odd_sizes(height: int, width: int) -> None:
-    assert photograph(height, width, 0).shape == (height, width, 3)
 
 
 def test_photos_refuse_nonsense(tmp_path: Path) -> None:

@@ -72,23 +72,3 @@ def test_a_byte_that_changes_is_counted_with_its_image_and_by_how_much() -> None
         expected = quiet(one, 1)
         one.count, one.wrong = 0, {1: (2, 9), 4: (3, -30), 8: (0, 100)}
         assert changes(one, expected, 7, lambda: None) == Changes(7, 2, 2, 30)
-
-
-def test_what_quiet_runs_differ_by_is_no_change() -> None:
-    with loader() as one:
-        one.wrong = {1: (2, 9)}
-        expected = quiet(one, 2)
-        one.count, one.wrong = 0, {1: (2, 5), 4: (2, 12)}
-        assert changes(one, expected, 6, lambda: None) == Changes(6, 1, 1, 3)
-
-
-def test_only_bytes_are_compared() -> None:
-    x = np.zeros((4, 40, 40, 3), np.uint8)
-    data = Arrays(x, np.arange(4), transform=imagenet.train(32))
-    with DataLoader(data, 4, engine="torch", device="cpu") as floats, pytest.raises(ValueError, match="float32"):
-        quiet(floats)
-
-
-def test_an_epoch_without_batches_does_not_go_on_for_ever() -> None:
-    with loader() as one, pytest.raises(ValueError, match="no batch to compare"):
-        changes(one, [], 3, lambda: None)

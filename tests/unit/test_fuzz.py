@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from format_cases import CASES
 from hypothesis import HealthCheck, given, settings, strategies as st
-from index_files import arrays_of, rewritten
+from index_files import arrays_of, index_file, rewritten
 from PIL import Image
 
 from gpupipe import DataLoader, GpupipeError
@@ -99,21 +99,6 @@ def check(folder: Path, tree: Path, content: bytes) -> None:
         read_everything(file)
 
 
-@QUICK
-@given(content=st.binary(max_size=2000) | st.binary(max_size=300).map(lambda b: b"GPUPIDX\n" + b))
-def test_arbitrary_bytes_are_no_index(tmp_path: Path, tree: Path, content: bytes) -> None:
-    check(tmp_path, tree, content)
-
-
-@QUICK
-@given(data=st.data())
-def test_flipped_and_cut_indexes(tmp_path: Path, tree: Path, valid: bytes, data: st.DataObject) -> None:
-    content = bytearray(valid)
-    for _ in range(data.draw(st.integers(1, 8))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    check(tmp_path, tree, bytes(content[: data.draw(st.sampled_from([len(content)] * 3 + [100, 1000]))]))
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -168,12 +153,6 @@ def test_texts_that_overlap_the_whole_file_are_not_copied(tmp_path: Path, tree: 
 
 
 # ---- whose file it is
-
-
-def index_file(ds: ImageFolder) -> Path:
-    path = ds.index_summary().path
-    assert path is not None
-    return Path(path)
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o602, 0o620], ids=oct)

@@ -168,10 +168,3 @@ def test_parts_planes_and_mapped_files_are_the_same_images(tmp_path: Path) -> No
 def test_channels_may_come_last() -> None:
     transform = T.Compose(PIPELINES["crop and flip"], memory_format="channels_last")
     same_as_reference(Arrays(COARSE, np.arange(N), transform=transform))
-
-
-def test_a_batch_stays_as_it_is_while_others_are_made() -> None:
-    dataset = Arrays(COARSE, np.arange(N), transform=T.Compose(PIPELINES["crop and flip"]))
-    with DataLoader(dataset, batch_size=2, seed=3, device="cpu", engine="dali") as loader:
-        kept = [(images, images.clone()) for images, _ in loader]
-    assert all(torch.equal(now, then) for now, then in kept)

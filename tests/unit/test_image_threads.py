@@ -91,19 +91,6 @@ def test_memory_is_used_again_when_nobody_has_the_batch_and_not_before(memory_fo
     pool.close()
 
 
-def test_types_that_come_out_are_those_of_the_last_step() -> None:
-    for steps, dtype in (
-        ([*FLOAT, T.ToDtype("float16")], torch.float16),
-        ([T.ToImage(), T.ToDtype("bfloat16", scale=True)], torch.bfloat16),
-        ([T.ToImage()], torch.uint8),
-    ):
-        ops, pool = resolved(*steps), ImageThreads(1)
-        got = pool.start(N, mine(PIXELS), ops).result()[0]
-        pool.close()
-        want = apply_batch(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), ops, "contiguous_format")
-        assert got.dtype == dtype and torch.equal(got, want)
-
-
 def test_user_code_runs_with_one_thread_of_torch() -> None:
     before, inside = torch.get_num_threads(), []
 

@@ -286,20 +286,3 @@ class TestDamage:
             evil.stale(ds.source)
             evil.encoded(np.arange(4), b"/")
             evil.all_bad()
-
-    def test_roundtrip(self, tmp_path: Path) -> None:
-        columns: dict[str, np.ndarray[Any, Any]] = {
-            "a": np.arange(7, dtype=np.uint8),
-            "b": np.arange(6, dtype=np.int32).reshape(3, 2),
-            "c": np.empty((0, 2), np.int64),
-            "d": np.arange(5, dtype=">i8"),
-        }
-        with open(tmp_path / "x", "wb") as f:
-            write_columns(f, columns, {"n": [1, "é"]})
-        back = Columns.open(str(tmp_path / "x"))
-        assert back.meta == {"n": [1, "é"]}
-        for name, column in columns.items():
-            found = back.columns[name]
-            assert found.shape == column.shape and (found.all == column).all() and not found.all.flags.writeable
-        with pytest.raises(TypeError), open(tmp_path / "y", "wb") as f:
-            write_columns(f, {"o": np.array([None])}, {})

@@ -116,17 +116,6 @@ def test_zero_sized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         decode(str(path))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("pipeline", [T.RandomCrop(20), T.Resize((20, 20))], ids=["crop", "resize"])
-@pytest.mark.parametrize("kind", ["JPEG", "GIF"])
-def test_another_size_than_the_index_says_is_changed(engine: str, pipeline: Any, kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.jpg"
-    path.write_bytes(encode(picture(40, 60), kind))
-    dataset = ImageList([path], transform=T.Compose([pipeline, T.PILToTensor()]))
-    path.write_bytes(encode(picture(50, 30), kind))
-    assert outcome(dataset, engine) == ["changed"]
-
-
 @pytest.mark.parametrize("exif", [False, True], ids=["stored", "upright"])
 def test_real_odd_files(shared_data: Path, exif: bool) -> None:
     """A table of file and outcome that both engines share."""

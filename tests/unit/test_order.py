@@ -62,17 +62,6 @@ def test_is_a_permutation(n: int) -> None:
         assert np.array_equal(keys, indices.astype(np.uint64))
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 5000), st.integers(), st.integers(0, 1000), st.data())
-def test_a_slice_is_the_slice_of_the_whole(n: int, seed: int, epoch: int, data: st.DataObject) -> None:
-    order = Shuffle(n, seed, epoch)
-    start = data.draw(st.integers(0, n - 1))
-    stop = data.draw(st.integers(start, n))
-    assert np.array_equal(order.at(np.arange(start, stop))[0], whole(order)[start:stop])
-    some = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=5)), np.int64)
-    assert np.array_equal(order.at(some)[0], whole(order)[some])
-
-
 @pytest.mark.part(of=4)
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
@@ -83,31 +72,6 @@ def test_every_permutation_is_as_likely(n: int) -> None:
     by_epoch = [kinds[tuple(whole(Shuffle(n, 0, epoch)).tolist())] for epoch in range(trials)]
     for seen in (by_seed, by_epoch):
         assert chi_square_p(np.bincount(seen, minlength=len(kinds)), trials / len(kinds)) > P
-
-
-@pytest.mark.parametrize("n", [10, 37, 100])
-def test_every_sample_is_as_likely_at_every_place(n: int) -> None:
-    trials = 15 * n
-    count = np.zeros((n, n), np.int64)
-    for seed in range(trials):
-        count[np.arange(n), whole(Shuffle(n, seed, 7))] += 1
-    assert chi_square_p(count, trials / n) > P
-
-
-def test_neighbors_come_apart() -> None:
-    """Folders list classes one after another; after a shuffle, neighbors must be strangers."""
-    n = 10_000
-    order = whole(Shuffle(n, 0, 0))
-    gap = np.abs(np.diff(order))
-    assert abs(gap.mean() - n / 3) < n * 0.02
-    assert abs(np.corrcoef(order, np.arange(n))[0, 1]) < 0.04
-
-
-def test_epochs_and_seeds_are_strangers() -> None:
-    orders = [whole(Shuffle(1000, seed, epoch)) for seed in range(5) for epoch in range(5)]
-    for a, b in itertools.combinations(orders, 2):
-        assert (a == b).sum() < 10
-        assert abs(np.corrcoef(a, b)[0, 1]) < 0.15
 
 
 def test_a_billion_samples_cost_no_more_than_a_thousand() -> None:

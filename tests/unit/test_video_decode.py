@@ -17,7 +17,7 @@ from videos import COPIES, KINDS, U8, decoded, make_video
 from gpupipe.codecs.files import Undecodable
 from gpupipe.codecs.video import decode as decode_module
 from gpupipe.codecs.video.container import opened
-from gpupipe.codecs.video.decode import VideoEntry, decode_clip, runs, turned
+from gpupipe.codecs.video.decode import VideoEntry, decode_clip
 from gpupipe.codecs.video.passes import Pass
 from gpupipe.datasets import VideoList
 from gpupipe.rng import uniforms
@@ -107,12 +107,6 @@ class TestSeeking:
         packets.clear()
         assert (decode_clip(entry, [10, 13]) == want[[10, 13]]).all()
         assert packets == [16]  # 0 to 13 and two that the decoder holds
-
-    def test_runs(self) -> None:
-        keys = np.array([[0, 0, 0], [10, 0, 0], [40, 0, 0], [80, 0, 0]])
-        assert [r.tolist() for r in runs(np.array([3, 12, 45, 79, 85, 200]), keys)] == [[3, 12], [45, 79, 85, 200]]
-        assert [r.tolist() for r in runs(np.array([3, 79, 140]), keys)] == [[3], [79, 140]]
-        assert runs(np.array([], np.int64), keys) == [] and len(runs(np.array([1, 99]), keys[:0])) == 1
 
     @pytest.mark.parametrize("name", ["open.mkv", "vfr.mp4", "vp9.webm"])
     @pytest.mark.parametrize("astray", ["later", "start", "error", "any"])
@@ -205,20 +199,6 @@ class TestBad:
 
 
 class TestUpright:
-    def test_turned(self) -> None:
-        """Against Pillow, which turns pictures by the same numbers."""
-        from PIL import Image
-
-        from gpupipe.codecs.pillow import _TURNS
-
-        pixels = np.random.default_rng(0).integers(0, 255, (2, 5, 7, 3)).astype(np.uint8)
-        for orientation in range(1, 9):
-            want = [
-                np.asarray(Image.fromarray(p).transpose(_TURNS[orientation]) if orientation > 1 else p) for p in pixels
-            ]
-            got = turned(pixels, orientation)
-            assert got.flags.c_contiguous and (got == np.stack(want)).all(), orientation
-
     @pytest.mark.parametrize(("degrees", "flip", "orientation"), [
         (0, False, 1), (0, True, 2), (180, False, 3), (180, True, 4), (90, True, 7), (-90, False, 6), (-90, True, 5),
         (90, False, 8),

@@ -96,17 +96,6 @@ class TestFrames:
         for path in files:
             assert list(probe(os.fsencode(path)).pts) == decoded(path)[0]
 
-    def test_b_frames_are_stored_in_another_order(self, videos: dict[str, Path]) -> None:
-        import av
-
-        with av.open(str(videos["open.mp4"])) as container:
-            packets = [(p.pts, p.is_keyframe) for p in container.demux(video=0) if p.pts is not None]
-        times = [t for t, _ in packets]
-        assert times != sorted(times)
-        keys = [i for i, (_, key) in enumerate(packets) if key]
-        # An open group of pictures: frames behind a key frame are shown before it.
-        assert any(t < times[k] for k in keys[1:] for t in times[k + 1 :])
-
     def test_key_frames_rates_and_durations(self, videos: dict[str, Path]) -> None:
         found = probe(os.fsencode(videos["bframes.mp4"]))
         assert list(found.keys)[::3] == [0, 12, 24, 36] and list(found.keys)[1::3] == [

@@ -14,7 +14,7 @@ import torch
 import witness
 from witness_parts.compare import differences
 from witness_parts.file import Record, merged, read, written
-from witness_parts.marks import batch_marks, form_of, names_of, plan_marks
+from witness_parts.marks import batch_marks, form_of, plan_marks
 
 import gpupipe
 from gpupipe import Plan
@@ -65,16 +65,6 @@ class Turn:
     branches: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Rotate:
-    """The same op, with other names in another order."""
-
-    inner: tuple[Any, ...]
-    interpolation: str
-    degrees: Any
-    chosen: Any
-
-
 MASK = np.array([True, False])
 ANGLE = np.array([0.1, 0.2])
 PLAN = Plan(3, 0, 1, np.arange(2), np.arange(2, dtype=np.uint64), 2, 2, np.full((2, 2), 9, np.int32), ())
@@ -88,15 +78,6 @@ def changed(*ops: Any) -> set[str]:
     """The parts that differ from those of one ``Turn``."""
     was, now = marks(Turn(MASK, ANGLE)), marks(*ops)
     return {part for part in was if was[part] != now[part]}
-
-
-def test_names_and_the_order_of_fields_do_not_count() -> None:
-    assert changed(Rotate((), "nearest", ANGLE, MASK)) == set()
-    inner = Turn(MASK, ANGLE), Turn(~MASK, ANGLE)
-    nested = Turn(MASK, ANGLE, branches=((), inner))
-    again = Rotate(((), tuple(Rotate((), "nearest", ANGLE, m) for m in (MASK, ~MASK))), "nearest", ANGLE, MASK)
-    assert marks(nested) == marks(again)
-    assert (names_of([nested]), names_of([again])) == ("Turn[][Turn Turn]", "Rotate[][Rotate Rotate]")
 
 
 def test_values_count_each_in_its_part() -> None:
@@ -168,21 +149,6 @@ def test_what_differs_is_named() -> None:
     assert differences(was, {**now, "cases": {}})[0] == ["some: is not looked at any more"]
     failed = record(null={"failed": "KeyError: 3"}, dali={"refused": "PipelineError"})
     assert differences(was, failed)[0] == ["some, null: failed KeyError: 3", "some, dali: refused PipelineError"]
-
-
-def test_a_renaming_is_no_difference_but_two_names_for_one_are() -> None:
-    was = record(null={"names": "Crop Views[Flip][Gray]"}, torch={"names": "Gray Flip"})
-    now = record(null={"names": "Window Views[Flip][Grayscale]"}, torch={"names": "Grayscale Flip"})
-    lines, notes = differences({**was, "fields": {"Gray": "mask"}}, {**now, "fields": {"Grayscale": "chosen"}})
-    assert lines == []
-    assert notes == [
-        "renamed: Crop is now Window", "renamed: Gray is now Grayscale", "fields of Grayscale: 'mask' is now 'chosen'",
-    ]  # fmt: skip
-    for other in ("Gray Flip", "Flip Flip", "Grayscale Flip Flip", "Views Flip"):
-        now["cases"]["some"]["torch"] = {"names": other}
-        assert differences(was, now)[0] == [
-            f"some, torch: names was 'Gray Flip', is {other!r}: not the same names as everywhere else"
-        ]
 
 
 def test_pixels_of_another_machine_are_not_compared_and_plans_are() -> None:
