@@ -228,6 +228,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small photographs; the label of each is its index. Read only."""
+    from support import write_photos
+
+    return write_photos(tmp_path_factory.mktemp("numbered"))
+
+
+@pytest.fixture(scope="session")
 def videos() -> dict[str, Path]:
     """Small videos by name; see ``videos.py``. Read only: all tests share them."""
     pytest.importorskip("av")

@@ -25,6 +25,9 @@ __all__ = [
     "CASES",
     "Case",
     "Images",
+    "bad",
+    "content",
+    "numbered",
     "table",
     "write_hdf5",
     "write_huggingface",
@@ -189,3 +192,18 @@ CASES = {
     "manifest": Case("Manifest", write_manifest, ".bin"),
 }
 """Every format, some of them in several ways."""
+
+
+def content(dataset: Any) -> list[tuple[bytes, int | None]]:
+    """(bytes, label) of every sample."""
+    return [dataset.fetch(i) for i in range(len(dataset))]
+
+
+def numbered(images: Images) -> list[tuple[bytes, int]]:
+    """What :func:`content` is of images whose labels are their positions."""
+    return [(image, i) for i, image in enumerate(images)]
+
+
+def bad(dataset: Any) -> dict[int, tuple[str, str]]:
+    """Kind and reason of each bad sample."""
+    return {sample.index: (sample.kind, sample.reason) for sample in dataset.index_summary().bad}

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, features
-from support import encode as _encode
+from support import encode as _encode, images_of, outcomes
 
+from gpupipe import DataLoader, SampleError
 from gpupipe.testing.photos import photograph
 
 __all__ = ["DAMAGED", "FAULTS", "JPEG", "PICTURES", "encode", "picture"]
@@ -188,3 +189,16 @@ FAULTS: dict[str, tuple[bytes | None, str]] = {
 _PNG = encode(picture(), "PNG")
 DAMAGED = _PNG[:2000] + bytes(100) + _PNG[2100:]
 """A file that is whole and wrong inside: only decoding it tells."""
+
+
+def outcome(dataset: Any, engine: Any) -> list[Any]:
+    """Of each sample u8[H, W, 3], or the kind of failure."""
+    results: list[Any] = []
+    with DataLoader(dataset, batch_size=1, engine=engine, device="cpu", seed=0) as loader:
+        for found in outcomes(loader):
+            if isinstance(found, SampleError):
+                (sample,) = found.samples
+                results.append(sample.kind if sample.reason and sample.path else "nameless")
+            else:
+                results.append(images_of(found)[0].permute(1, 2, 0).numpy().copy())
+    return results

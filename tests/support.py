@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import threading
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +23,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gpupipe import DataLoader, GpupipeWarning, system, transforms as T
+from gpupipe import DataLoader, GpupipeWarning, SampleError, system, transforms as T
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, WebDataset
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
 from gpupipe.loader.planned import PlannedSession
+from gpupipe.parity.difference import Difference, difference
 from gpupipe.planning.batches import Slices
 from gpupipe.planning.epoch import EpochPlan, resolve_plan
 from gpupipe.planning.order import Order, Sequential, Shuffle
@@ -101,6 +103,32 @@ def make_dataset(kind: str, root: Path, transform: T.Compose) -> Dataset:
         return WebDataset(write_tars(root), transform)
     assert kind == "arrays"
     return Arrays(pictures(), np.arange(N), transform=transform)
+
+
+def cpu_loader(dataset: Any, engine: Any = "torch", **arguments: Any) -> DataLoader:
+    """Shuffled batches of ``BATCH`` on the CPU, unless the arguments say otherwise."""
+    given = {"batch_size": BATCH, "shuffle": True, "device": "cpu", "seed": SEED, **arguments}
+    return DataLoader(dataset, engine=engine, **given)
+
+
+def outcomes(loader: DataLoader) -> Iterator[Any]:
+    """The batches of an epoch and its errors of samples, in order."""
+    iterator = iter(loader)
+    while True:
+        try:
+            found = next(iterator)
+        except StopIteration:
+            return
+        except SampleError as e:
+            found = e
+        yield found
+
+
+def cut_pixels(file: Path, keep: float = 0.05) -> None:
+    """Leave a JPEG its headers, so that an index does not notice, and the first part of its pixels."""
+    data = file.read_bytes()
+    start = data.rindex(b"\xff\xda")
+    file.write_bytes(data[: start + 14 + int((len(data) - start) * keep)])
 
 
 def setup_of(dataset: Dataset, batch_size: int = 5, **options: Any) -> Setup:
@@ -253,6 +281,18 @@ def gray_difference(images: Tensor, dataset: Dataset, plan: Plan) -> Tensor:
     return difference.abs()
 
 
+def from_reference(dataset: Dataset, engine: Any, batch_size: int = 8, epochs: int = 1) -> Difference:
+    """How far an engine's batches are from the reference's, over whole epochs."""
+    found = Difference()
+    with cpu_loader(dataset, engine, batch_size=batch_size, num_workers=2) as loader:
+        for epoch in range(epochs):
+            for plan, batch in zip(plans_of(dataset, epoch, batch_size=batch_size), loader, strict=True):
+                assert plan.ops is not None and dataset.sizes is not None
+                want = reference(dataset, plan, dataset.transform)
+                found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
+    return found
+
+
 def encode(image: Image.Image, kind: str = "JPEG", **options: Any) -> bytes:
     out = io.BytesIO()
     image.save(out, kind, **options)
@@ -301,6 +341,37 @@ def in_a_child(work: Callable[..., Any], *arguments: Any, timeout: float = 30) -
         time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_threads(*works: Callable[[], Any]) -> None:
+    """Run them at once. What one raises is raised here."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], Any]) -> None:
+        try:
+            work()
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "hangs"
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def little_memory(most: int = 64 << 20) -> Iterator[None]:
+    """No more than so many bytes are held at the same time within."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
 
 
 @contextmanager

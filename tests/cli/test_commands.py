@@ -29,7 +29,6 @@ from gpupipe.cli import app
 from gpupipe.commands.answer import answering
 from gpupipe.commands.bench import _table
 from gpupipe.commands.pack import Request
-from gpupipe.parity.drawing import create_folder_of, place_of
 from gpupipe.testing.photos import make_photos, photograph
 
 COMMANDS = Path(gpupipe_package.__file__).parent / "commands"
@@ -222,15 +221,6 @@ def test_compare_says_before_the_work_that_it_cannot_draw(
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder.png"}
 
 
-def test_the_look_whether_a_file_can_be_written_changes_no_file(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "worst.png"
-    create_folder_of(path)
-    assert path.parent.is_dir() and not path.exists()
-    path.write_bytes(b"before")
-    create_folder_of(path)
-    assert path.read_bytes() == b"before"
-
-
 def test_compare_of_videos_looks_at_every_frame(tmp_path: Path, videos: dict[str, Path]) -> None:
     (tmp_path / "run").mkdir()
     for name in ("cfr.mp4", "vfr.mkv"):
@@ -293,11 +283,6 @@ def test_equal_images_are_not_drawn(tmp_path: Path) -> None:
     gpupipe("compare", f"{mine}:CROPS", tmp_path / "data", "--device", "cpu", "--out", out)
     with Image.open(out) as image:
         assert image.height < 100  # no more than the title
-
-
-def test_files_are_named_with_their_folders() -> None:
-    assert place_of("/photos/class00/photo0001.jpg") == "class00/photo0001.jpg"
-    assert place_of("photo0001.jpg") == "photo0001.jpg"
 
 
 def test_compare_takes_a_function_of_a_file(photos: Path, tmp_path: Path) -> None:

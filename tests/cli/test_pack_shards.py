@@ -147,13 +147,6 @@ def test_the_webdataset_package_reads_tar_files(packed: Path, good: list[tuple[b
     assert decoded == [Image.open(io.BytesIO(image)).size for image, _ in good if image.startswith(b"\xff\xd8")]
 
 
-def test_shards_are_packed_into_shards(packed: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
-    pack(packed, tmp_path / "again", "--shards", 2)
-    dataset = datasets.WebDataset(tmp_path / "again")
-    assert all_of(dataset) == good
-    assert dataset.classes == ["class00", "class01", "class02"]
-
-
 def test_images_are_reduced(data: Path, good: list[tuple[bytes, int]], tmp_path: Path) -> None:
     shown = pack(data, tmp_path / "out", "--resize", 64, "--quality", 70, code=3)
     assert "1 kept (small)" in shown.stdout

@@ -10,7 +10,7 @@ from typing import Any
 import clips
 import pytest
 from store import Store, store
-from support import ENGINES, KINDS, Case, write_photos
+from support import ENGINES, KINDS, Case
 
 from gpupipe import DataLoader
 from gpupipe.datasets import Remote
@@ -26,9 +26,9 @@ def _control_c() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of small photographs; the label of each is its index. Read only."""
-    return write_photos(tmp_path_factory.mktemp("numbered"))
+def images(numbered: Path) -> list[bytes]:
+    """The files of ``numbered``."""
+    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
 
 
 @pytest.fixture(params=ENGINES)

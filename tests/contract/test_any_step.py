@@ -48,27 +48,6 @@ def test_the_loop_goes_on_where_it_stood(numbered: Path) -> None:
         assert same(next(iter(loader)), next(iter(undisturbed)))
 
 
-def test_a_bad_sample_is_found_by_bisecting_the_loss() -> None:
-    """After the batch with it, the loss never comes down again."""
-    pixels = np.random.default_rng(0).integers(0, 100, (300, 8, 8, 3), np.uint8)
-    pixels[211] = 255
-    options: dict[str, Any] = {**OPTIONS, "engine": "torch"}
-    with DataLoader(Arrays(pixels, transform=T.ToTensor()), **options) as loader:
-        model, losses = 0.0, []
-        for images in loader:
-            model = max(model, float(images.mean()))
-            losses.append(model)
-        fine, spoiled = 0, len(losses) - 1
-        while spoiled - fine > 1:
-            middle = (fine + spoiled) // 2
-            fine, spoiled = (middle, spoiled) if losses[middle] < 1.1 * losses[0] else (fine, middle)
-        images, plan = loader.at(0, spoiled), loader.plan_at(0, spoiled)
-        index = int(plan.indices[images.mean(dim=(1, 2, 3)).argmax()])
-    assert index == 211
-    with DataLoader(Arrays(pixels, transform=T.ToTensor()), exclude=[index], **options) as loader:
-        assert max(float(images.max()) for images in loader) < 0.4
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_rank_gets_its_own_part(rank: int, numbered: Path) -> None:
     with DataLoader(make_dataset("folder", numbered, TRAIN), shard=Shard(rank, 2), **OPTIONS) as loader:

@@ -7,13 +7,27 @@ import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from support import BATCH, EVAL, TRAIN, Case, N, identical, native_session, plans_of, seen, write_tars
+from support import (
+    BATCH,
+    EVAL,
+    TRAIN,
+    Case,
+    N,
+    cut_pixels,
+    identical,
+    native_session,
+    outcomes,
+    plans_of,
+    seen,
+    write_tars,
+)
 
 from gpupipe import DataLoader, SampleError, transforms as T
 from gpupipe.codecs import files, retry
@@ -25,23 +39,10 @@ from gpupipe.sources import storage
 
 def drain(loader: DataLoader) -> tuple[list[Any], list[SampleError]]:
     """The batches and the errors of one epoch, in order."""
-    batches: list[Any] = []
-    errors: list[SampleError] = []
-    iterator = iter(loader)
-    while True:
-        try:
-            batches.append(next(iterator))
-        except StopIteration:
-            return batches, errors
-        except SampleError as e:
-            errors.append(e)
-        assert len(batches) + len(errors) <= len(loader)
-
-
-def truncated(data: bytes, keep: float = 0.05) -> bytes:
-    """A JPEG whose headers are good, so that an index does not notice, with the first part of its pixels."""
-    start = data.rindex(b"\xff\xda")
-    return data[: start + 14 + int((len(data) - start) * keep)]
+    found = list(islice(outcomes(loader), len(loader) + 1))
+    assert len(found) <= len(loader)
+    errors = [one for one in found if isinstance(one, SampleError)]
+    return [one for one in found if not isinstance(one, SampleError)], errors
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_corrupt_files_are_named_and_the_loader_goes_on(
     clean = list(case.loader()) if case.device == "cpu" else list(engine_of(engine, "folder").loader())
     dataset = ImageFolder(folder, TRAIN)
     for i in places:
-        file(folder, i).write_bytes(truncated(file(folder, i).read_bytes()))
+        cut_pixels(file(folder, i))
     loader = case.loader(dataset)
     check(loader, dict.fromkeys(places, "truncated"), clean)
     assert all(s.path == str(file(folder, s.index)) for s in loader.report().samples)
@@ -117,7 +118,7 @@ def test_half_a_file_is_named_or_was_not_needed(engine: str, folder: Path, engin
     clean, spoiled = case.loader(), case.loader(ImageFolder(folder, TRAIN))
     reference = [list(clean) for _ in range(4)]
     for i in range(0, N, 4):
-        file(folder, i).write_bytes(truncated(file(folder, i).read_bytes(), keep=0.5))
+        cut_pixels(file(folder, i), keep=0.5)
     named = 0
     for epoch in range(4):
         batches, errors = drain(spoiled)
@@ -201,7 +202,7 @@ def test_what_the_index_knows_to_be_bad_is_told_without_reading(
 def test_state_after_an_error_goes_on_behind_it(engine: str, folder: Path, engine_of: Callable[..., Case]) -> None:
     case = engine_of(engine, "folder", folder)
     dataset = ImageFolder(folder, TRAIN)
-    file(folder, 6).write_bytes(truncated(file(folder, 6).read_bytes()))
+    cut_pixels(file(folder, 6))
     loader = case.loader(dataset, shuffle=False)
     iterator = iter(loader)
     next(iterator)
@@ -223,7 +224,8 @@ def test_an_image_too_small_for_its_crop_is_an_error_in_its_place(
     case = engine_of(engine, "folder", folder)
     Image.new("RGB", (20, 20)).save(file(folder, 12))
     dataset = ImageFolder(folder, T.Compose([T.RandomCrop(40), T.PILToTensor()]))
-    loader = case.loader(dataset, shuffle=False, prefetch_factor=3 if case.workers else None)
+    ahead = {} if engine == "null" else {"num_workers": 2, "prefetch_factor": 3}
+    loader = case.loader(dataset, shuffle=False, **ahead)
     iterator = iter(loader)
     assert [seen(next(iterator)), seen(next(iterator))] == [list(range(5)), list(range(5, 10))]
     with pytest.raises(PipelineError, match="20x20 pixels is smaller than the crop"):
@@ -246,7 +248,7 @@ def test_every_bad_sample_of_batches_that_become_empty_is_reported(
 ) -> None:
     """A batch in the middle, the last one, and all of them: no batch comes after it that could bring the news."""
     for i in bad:
-        file(folder, i).write_bytes(truncated(file(folder, i).read_bytes()))
+        cut_pixels(file(folder, i))
 
     def load(**arguments: Any) -> DataLoader:
         return DataLoader(ImageFolder(folder, EVAL), BATCH, engine=engine, device=device, on_error="skip", **arguments)

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pytest
 import torch
 from format_cases import write_hdf5
-from support import BATCH, EVAL, SEED, TRAIN, N, add_member
+from support import BATCH, EVAL, TRAIN, N, add_member, cpu_loader as loader
 from tfrecords import example, tfrecord
 from torch.utils.data import default_collate
 
-from gpupipe import DataLoader, Shard, datasets as ours, transforms as T
+from gpupipe import datasets as ours, transforms as T
 from gpupipe.errors import DatasetError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
@@ -33,11 +33,6 @@ ENGINES = ("torch", "dali")
 def row(i: int) -> dict[str, Any]:
     """Of sample ``i``: a number, one of more than 32 bits, a text of any length."""
     return {"weight": i / 4, "id": 10**12 + i, "caption": "ü" * (i % 3) + f" photo {i}"}
-
-
-@pytest.fixture(scope="module")
-def images(numbered: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
 
 
 def tar(images: list[bytes], folder: Path) -> Any:
@@ -152,11 +147,6 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def loader(dataset: Any, engine: str = "torch", **arguments: Any) -> DataLoader:
-    given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED, **arguments}
-    return DataLoader(dataset, **given)
-
-
 def is_right(batch: Any) -> list[int]:
     """The labels of a batch whose further columns are those of these labels, in the form that torch gives them."""
     images, labels, *columns = batch.values() if isinstance(batch, dict) else batch
@@ -197,26 +187,6 @@ def test_the_index_knows_them(written: Written) -> None:
 def test_a_column_that_is_not_there(written: Written) -> None:
     with pytest.raises(DatasetError, match=r"column.*'nothing'"):
         written._open(written.given, columns=["nothing"])
-
-
-def test_resuming(manifest: Written, engine: str) -> None:
-    with loader(manifest.open(), engine) as first:
-        batches = iter(first)
-        next(batches), next(batches)
-        state = first.state_dict()
-        left = [is_right(batch) for batch in batches]
-    with loader(manifest.open(), engine, seed=1) as second:
-        second.load_state_dict(state)
-        assert [is_right(batch) for batch in second] == left
-
-
-def test_ranks(manifest: Written) -> None:
-    parts = []
-    for rank in range(2):
-        with loader(manifest.open(), shard=Shard(rank, 2), batch_size=4, drop_last=True) as it:
-            parts.append([is_right(batch) for batch in it])
-    with loader(manifest.open(), batch_size=8, drop_last=True) as it:
-        assert [a + b for a, b in zip(*parts, strict=True)] == [is_right(batch) for batch in it]
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])

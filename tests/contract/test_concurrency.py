@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support import BATCH, EVAL, SEED, TRAIN, Case, N, all_seen, same, seen
+from support import BATCH, EVAL, SEED, TRAIN, Case, N, all_seen, in_threads, same, seen
 
 from gpupipe import DataLoader
 from gpupipe.datasets import from_torch
@@ -36,26 +35,6 @@ def epochs_alone(make: Callable[[Case], DataLoader], *of_case: Any) -> list[list
 
 def alone(case: Case, make: Callable[[Case], DataLoader]) -> list[list[Any]]:
     return epochs_alone(make, case.engine, case.kind, case.device, case.root)
-
-
-def in_threads(*works: Callable[[], None]) -> None:
-    """Run them at once. What one raises is raised here."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as e:
-            errors.append(e)
-
-    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "hangs"
-    if errors:
-        raise errors[0]
 
 
 @pytest.fixture
@@ -212,30 +191,6 @@ def test_threads_that_share_an_iterator(decoding: Case, train: Make) -> None:
         iterator, found = iter(loader), []
         in_threads(*[lambda: found.extend(seen(batch) for batch in iterator)] * 3)
     assert sorted(found) == sorted(wanted)
-
-
-def test_three_loaders_at_once(decoding: Case) -> None:
-    """Two pipelines; two epochs; each with threads, or processes, of its own."""
-
-    def make() -> list[DataLoader]:
-        return [
-            decoding.loader(decoding.dataset(TRAIN)),
-            decoding.loader(decoding.dataset(EVAL), seed=5),
-            decoding.loader(decoding.dataset(TRAIN), shuffle=False, batch_size=3, prefetch_factor=3),
-        ]
-
-    wanted = []
-    for loader in make():
-        wanted.append([list(loader) for _ in range(2)])
-        loader.close()
-    loaders = make()
-    for epoch in range(2):
-        got: list[list[Any]] = [[], [], []]
-        for row in zip_longest(*loaders):
-            for batches, batch in zip(got, row, strict=True):
-                if batch is not None:
-                    batches.append(batch)
-        assert all(same(one, two[epoch]) for one, two in zip(got, wanted, strict=True))
 
 
 def test_loaders_share_a_dataset_and_nothing_else(decoding: Case, train: Make) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 from support import BATCH, SEED, Case, N, all_seen, gray_difference, identical, images_of, plans_of, resolved, seen
 
 from gpupipe import Shard
-from gpupipe.types import Plan
 
 
 def test_every_sample_comes_once_in_the_order_of_the_plan(case: Case) -> None:
@@ -135,10 +133,3 @@ def test_stats_count_what_was_handed_out(case: Case) -> None:
     assert (stats["epochs"], stats["batches"], stats["samples"]) == (1, 5, N)
     assert stats["wait_seconds"] > 0
     assert 0 <= stats["stall"] <= 1
-
-
-def test_null_engine_echoes_the_plan(numbered: Path) -> None:
-    case = Case("null", "folder", "cpu", numbered)
-    for batch, plan in zip(case.loader(), plans_of(case.dataset()), strict=True):
-        assert isinstance(batch[0], Plan)
-        assert identical(batch, [plan, torch.from_numpy(plan.indices)])

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 from format_cases import CASES, Case
-from support import BATCH, SEED, TRAIN, N, all_seen, same, seen
+from support import BATCH, SEED, TRAIN, N, all_seen, cpu_loader as loader, same, seen
 
-from gpupipe import DataLoader, Shard
+from gpupipe import Shard
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import Dataset, ImageFolder
 from gpupipe.errors import DatasetError
@@ -30,11 +30,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork
 
 LONG_AGO = 1_500_000_000
 ENGINES = ("torch", "dali")
-
-
-@pytest.fixture(scope="module")
-def images(numbered: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -74,11 +69,6 @@ def make_old(folder: Path) -> None:
     """Files that were written a moment ago are looked at again each time."""
     for path in folder.rglob("*"):
         os.utime(path, (LONG_AGO, LONG_AGO))
-
-
-def loader(dataset: Dataset, engine: str, **arguments: Any) -> DataLoader:
-    given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED, **arguments}
-    return DataLoader(dataset, **given)
 
 
 def test_samples_are_those_of_the_folder(dataset: Any, numbered: Path, images: list[bytes]) -> None:

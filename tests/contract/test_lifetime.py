@@ -206,17 +206,6 @@ def test_interpreter_exit_with_a_live_iterator_is_silent(
     assert done.returncode == (3 if end == "exits" else 0)
 
 
-def test_a_forked_child_leaves_the_parents_loader_alone(decoding: Case) -> None:
-    """Its copy of the loader dies with it, and must not end what belongs to the parent."""
-    if decoding.device == "cuda":
-        pytest.skip("CUDA cannot be used after a fork")
-    loader = decoding.loader()
-    iterator = iter(loader)
-    first = seen(next(iterator))
-    assert in_a_child(native_session(loader).running.close) == 0
-    assert sorted([*first, *all_seen(iterator)]) == list(range(N))
-
-
 def test_a_forked_child_never_deletes_what_dali_made(numbered: Path) -> None:
     """DALI's destructor waits for threads that the child does not have, and ends the process."""
     pytest.importorskip("nvidia.dali")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import ENGINES, identical, images_of, same, seen, write_photos
+from support import ENGINES, identical, images_of, outcomes, same, seen, write_photos
 
-from gpupipe import DataLoader, SampleError, Shard, samplers, transforms as T
+from gpupipe import BlockShuffle, DataLoader, SampleError, Shard, samplers, transforms as T
 from gpupipe.datasets import Arrays, Columns, Dataset, ImageFolder, Mixture, WebDataset
 
 PHOTOS = 20
@@ -78,6 +78,7 @@ SCHEMES: dict[str, Callable[[tuple[Path, Path]], dict[str, Any]]] = {
     "balanced": lambda files: _of(files, samplers.ClassBalanced([0] * 16 + [1] * 3 + [2], num_samples=20)),
     "class batches": lambda files: _of(files, samplers.ClassBatches(3, 1, [0] * 14 + [1] * 3 + [2] * 2 + [3], 24)),
     "aspect ratios": lambda files: _shaped(files, samplers.AspectRatioBuckets([(16, 24), (24, 16)], sizes=_SIZES)),
+    "blocks": lambda files: {**_of(files, None), "shuffle": BlockShuffle(block_bytes=5_000, blocks=2)},
     "shapes in turn": lambda files: _shaped(files, samplers.RandomShapes([(16, 16), (24, 20)])),
 }
 
@@ -156,15 +157,9 @@ def test_bad_samples_of_a_part(make: Callable[..., DataLoader], damaged: Dataset
     # Label and index of a photograph are its number; the arrays come first.
     mixture = Mixture({_arrays(): 0.5, damaged: 0.5}, stop=12)
     loader = make(dataset=mixture, shuffle=True, on_error=on_error)
-    batches, errors = [], []
-    it = iter(loader)
-    while True:
-        try:
-            batches.append(next(it))
-        except StopIteration:
-            break
-        except SampleError as e:
-            errors.append(e)
+    found = list(outcomes(loader))
+    errors = [one for one in found if isinstance(one, SampleError)]
+    batches = [one for one in found if not isinstance(one, SampleError)]
     if on_error == "raise":
         assert [sample.index for e in errors for sample in e.samples] == [5 + 2]
         assert "damaged" in str(errors[0]) and len(batches) == 1

@@ -79,16 +79,6 @@ def to_parquet(images: Images, folder: Path) -> Path:
     return folder / "a.parquet"
 
 
-def pyarrow_table(images: Images) -> Any:
-    return pytest.importorskip("pyarrow").table({"image": list(images), "label": list(range(len(images)))})
-
-
-def parquet(options: dict[str, Any], images: Images, folder: Path) -> Path:
-    rows = pyarrow_table(images)
-    pytest.importorskip("pyarrow.parquet").write_table(rows, folder / "a.parquet", **options)
-    return folder / "a.parquet"
-
-
 def frame(name: str, options: dict[str, Any], images: Images, folder: Path) -> Path:
     rows = pytest.importorskip("pandas").DataFrame({"image": list(images), "label": range(len(images))})
     getattr(rows, f"to_{name}")(folder / f"a.{name}", **options)
@@ -113,12 +103,6 @@ VARIANTS: dict[str, Write] = {
     "tfrecord": tfrecord,
     "datasets-save_to_disk": save_to_disk,
     "datasets-to_parquet": to_parquet,
-    **{
-        f"parquet-{codec}": partial(parquet, {"compression": codec})
-        for codec in ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
-    },
-    "parquet-v2": partial(parquet, {"compression": "none", "data_page_version": "2.0"}),
-    "parquet-groups": partial(parquet, {"compression": "none", "row_group_size": 7}),
     "pandas-parquet": partial(frame, "parquet", {}),
     "hdf5": hdf5,
 }

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import BATCH, SEED, TRAIN, N, identical
+from support import BATCH, SEED, TRAIN, N, cpu_loader as loader, cut_pixels, same
 
-from gpupipe import DataLoader, SampleError, Shard
+from gpupipe import SampleError, Shard
 from gpupipe.datasets import ImageFolder
 from gpupipe.planning.order import Shuffle
 
@@ -19,25 +19,9 @@ BAD = (3, 4, 17)
 DECODING = ("torch", "dali")
 
 
-class Files:
-    """A torch dataset of the photographs' bytes; the label is the index."""
-
-    def __init__(self, root: Path):
-        self.files = sorted(root.rglob("*.jpg"))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, i: int) -> tuple[bytes, int]:
-        return self.files[i].read_bytes(), i
-
-
 def spoil(root: Path, bad: tuple[int, ...] = BAD) -> None:
     for i in bad:
-        file = root / f"class{i:03d}" / "photo.jpg"
-        data = file.read_bytes()
-        start = data.rindex(b"\xff\xda")
-        file.write_bytes(data[: start + 20])
+        cut_pixels(root / f"class{i:03d}" / "photo.jpg")
 
 
 @pytest.fixture(params=["known to the index", "met while reading"])
@@ -52,19 +36,8 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path, numbered: Path) -> A
     return ImageFolder(root, TRAIN)
 
 
-def loader(dataset: Any, engine: str, **options: Any) -> DataLoader:
-    return DataLoader(
-        dataset,
-        **{"batch_size": BATCH, "shuffle": True, "seed": SEED, "engine": engine, "device": "cpu", **options},
-    )
-
-
 def labels(batches: list[Any]) -> list[list[int]]:
     return [batch[1].tolist() for batch in batches]
-
-
-def same(a: list[Any], b: list[Any]) -> bool:
-    return len(a) == len(b) and all(identical(x, y) for x, y in zip(a, b, strict=True))
 
 
 def planned(epoch: int = 0) -> list[list[int]]:

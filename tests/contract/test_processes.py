@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from interpreter import QUIET, Interpreter
-from support import BATCH, SEED, TRAIN, Case, N, all_seen, children, in_a_child, seen, settled
+from support import BATCH, SEED, TRAIN, Case, N, all_seen, children, in_a_child, settled
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
@@ -263,17 +263,3 @@ def test_what_the_script_has_caught_is_not_raised_again_for_a_bad_sample(
                 assert sorted(all_seen(loader)) == [i for i in range(N) if i != 3]
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_new_loader_in_a_forked_child(numbered: Path, load: Callable[..., DataLoader]) -> None:
-    """Of a process in the middle of an epoch."""
-    loader = load(ImageFolder(numbered, TRAIN))
-    iterator = iter(loader)
-    first = seen(next(iterator))
-
-    def epoch() -> bool:
-        with load(ImageFolder(numbered, TRAIN)) as other:
-            return sorted(all_seen(other)) == list(range(N))
-
-    assert in_a_child(epoch) == 1
-    assert sorted(first + all_seen(iterator)) == list(range(N))

@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 from format_cases import CASES, Case, write_tar
 from store import BUCKET, PAGE, SECRET, Asked, Fault, Store
-from support import BATCH, SEED, TRAIN, N, all_seen, same
+from support import TRAIN, N, all_seen, cpu_loader as loader, same
 
-from gpupipe import DataLoader
 from gpupipe.codecs.files import Undecodable
 from gpupipe.datasets import ImageFolder, Manifest, Remote, WebDataset
 from gpupipe.errors import ConfigError, DatasetError
@@ -37,22 +36,12 @@ FETCHES = ("blocks", "samples")
 
 
 @pytest.fixture(scope="module")
-def images(numbered: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
-
-
-@pytest.fixture(scope="module")
 def folder_batches(numbered: Path) -> dict[str, list[Any]]:
     found = {}
     for engine in ENGINES:
         with loader(ImageFolder(numbered, TRAIN), engine) as it:
             found[engine] = list(it)
     return found
-
-
-def loader(dataset: Any, engine: str, **arguments: Any) -> DataLoader:
-    given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED, **arguments}
-    return DataLoader(dataset, **given)
 
 
 def upload(s3: Store, folder: Path, below: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from typing import Any
 
 import pytest
@@ -61,29 +59,6 @@ def test_state_at_the_end_of_an_epoch(case: Case) -> None:
     second = all_seen(other)
     other.load_state_dict(after)
     assert all_seen(other) == second == [i for p in plans_of(case.dataset(), 1) for i in p.indices.tolist()]
-
-
-def test_state_after_break_is_where_the_loop_left(case: Case) -> None:
-    loader = case.loader()
-    for i, _ in enumerate(loader):
-        if i == 1:
-            break
-    state = loader.state_dict()
-    assert (state["epoch"], state["delivered"]) == (0, 10)
-    loader.load_state_dict(state)
-    assert all_seen(loader) == [i for p in plans_of(case.dataset())[2:] for i in p.indices.tolist()]
-
-
-def test_state_survives_json_and_pickle_and_is_small(case: Case) -> None:
-    loader = case.loader()
-    next(iter(loader))
-    state = loader.state_dict()
-    assert all(isinstance(v, (int, str)) for v in state.values())
-    assert len(json.dumps(state)) < 1000
-    for copy in (json.loads(json.dumps(state)), pickle.loads(pickle.dumps(state))):
-        other = case.loader()
-        other.load_state_dict(copy)
-        assert seen(next(iter(other))) == plans_of(case.dataset())[1].indices.tolist()
 
 
 def run_ranks(case: Case, world: int, batch: int, steps: int, state: Any = None) -> tuple[list[Any], list[Any]]:

@@ -150,7 +150,3 @@ def test_an_end_that_no_batch_has_is_refused() -> None:
                 Exception, match=f"{delivered} samples into an epoch, where no batch of the batch sampler ends"
             ):
                 next(iter(loader))
-
-
-def test_the_length_is_that_of_the_batches_in_place_of_its_own() -> None:
-    assert len(make("null", "batches")) == len(make("torch's own", "batches")) == 3

@@ -206,19 +206,6 @@ def test_parts_of_large_files_and_subsets(make: Callable[..., DataLoader], folde
 # ---------------------------------------------------------------------- what else a loader does
 
 
-def test_resumed_at_every_step(make: Callable[..., DataLoader], folder: Path) -> None:
-    dataset = ImageFolder(folder, PIPELINES["train"])
-    whole = images_of(make(dataset))
-    for step in (0, 3, len(whole) - 1):
-        first = make(dataset)
-        batches = iter(first)
-        for _ in range(step):
-            next(batches)
-        second = make(dataset)
-        second.load_state_dict(first.state_dict())
-        assert same(images_of(second), whole[step:] or whole)
-
-
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_bad_samples(make: Callable[..., DataLoader], on_error: str, tmp_path: Path) -> None:
     """Cut off, changed in size, no JPEG any more, gone: after the index was made."""

@@ -3,9 +3,7 @@ comes out does not show it."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,9 @@ from support import (
     TRAIN,
     Case,
     N,
+    cut_pixels,
     identical,
+    in_a_child,
     native_session,
     pictures,
     same,
@@ -435,10 +435,7 @@ def test_bad_samples_are_met_in_their_own_epoch(images: Maker, places: list[int]
     """In the last batches, when plans for the next epoch are made already without knowing of them; and in the first."""
     made = [images.dataset() for _ in range(2)]
     for i in places:
-        path = images.case.root / f"class{i:03d}" / "photo.jpg"
-        data = path.read_bytes()
-        start = data.rindex(b"\xff\xda")
-        path.write_bytes(data[: start + 14 + (len(data) - start) // 20])  # an index has not noticed
+        cut_pixels(images.case.root / f"class{i:03d}" / "photo.jpg")
     same_order = {"shuffle": False, "on_error": on_error}
     wanted = epochs_of(images(made[0], persistent_workers=False, **same_order), 3)
     loader = images(made[1], **same_order)
@@ -458,17 +455,7 @@ def test_a_forked_child_leaves_it_alone(make: Maker) -> None:
     loader = make()
     list(loader)
     run = run_of(loader)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forking beside threads
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            loader.close()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert in_a_child(loader.close) == 0
     first, iterator, now = begun(loader)
     assert now is run
     with make() as fresh:

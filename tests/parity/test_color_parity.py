@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import SEED, images_of, plans_of
+from support import from_reference
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels import BATCH_FORMS, hue, levels
 from gpupipe.kernels.apply import apply_batch, apply_sample
 from gpupipe.kernels.picture import array
-from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.difference import Difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms import ops as O
@@ -224,28 +223,6 @@ def test_gray_on_a_batch(kind: Any, channels: Any) -> None:
                 equal(as_tensor(apply_sample(row.permute(1, 2, 0).numpy().copy(), (op,), i)), got[i], (i, dtype))
 
 
-@pytest.mark.parametrize("axis", ["horizontal", "vertical"])
-def test_flips_on_a_batch(axis: Any) -> None:
-    op = O.Flip(np.array([True, False, True]), axis=axis)
-    x = torch.stack([as_tensor(photograph(30, 20, i)) for i in range(3)])
-    got = apply_batch(x, (op,))
-    for i in range(3):
-        equal(as_tensor(apply_sample(x[i].permute(1, 2, 0).numpy().copy(), (op,), i)), got[i], i)
-
-
-@pytest.mark.parametrize("fill", [(0.0,), (9.0, 200.7, 3.0)])
-@pytest.mark.parametrize("place", ["same", "inside", "outside"])
-def test_crops_on_a_batch(place: str, fill: tuple[float, ...]) -> None:
-    inside, outside = ([0, 3, 10], [4, 0, 8]), ([-5, 3, 40], [4, -30, 15])
-    top, left = {"same": ([3, 3, 3], [2, 2, 2]), "inside": inside, "outside": outside}[place]
-    corner = [np.array(v, np.int32) for v in (top, left)]
-    op = O.Crop(*corner, whole(20)(3), whole(12)(3), padded=place == "outside", fill=fill)
-    x = torch.stack([as_tensor(photograph(30, 20, i)) for i in range(3)])
-    got = apply_batch(x, (op,))
-    for i in range(3):
-        equal(as_tensor(apply_sample(x[i].permute(1, 2, 0).numpy().copy(), (op,), i)), got[i], i)
-
-
 # ---- DALI
 
 TRANSFORMS: dict[str, Any] = {
@@ -303,16 +280,7 @@ def test_dali_keeps_its_promises(name: str, kind: str) -> None:
 
 
 def run_dali(pixels: Any, pipeline: T.Compose) -> Difference:
-    dataset = Arrays(pixels, np.arange(len(pixels)), transform=pipeline)
-    found = Difference()
-    with DataLoader(
-        dataset, batch_size=4, shuffle=True, num_workers=2, seed=SEED, engine=Dali(graph="whole"), device="cpu"
-    ) as loader:
-        for plan, batch in zip(plans_of(dataset, batch_size=4), loader, strict=True):
-            assert plan.ops is not None and dataset.sizes is not None
-            want = reference(dataset, plan, pipeline)
-            found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
-    return found
+    return from_reference(Arrays(pixels, np.arange(len(pixels)), transform=pipeline), Dali(graph="whole"), 4)
 
 
 def test_dali_leaves_alone_what_was_not_drawn() -> None:

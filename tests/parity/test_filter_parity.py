@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import SEED, images_of, pictures, plans_of
+from support import from_reference, pictures
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
-from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels import BATCH_FORMS, FORMS
 from gpupipe.kernels.device_random import normal
 from gpupipe.kernels.picture import array
 from gpupipe.kernels.registry import FAST_FORMS
-from gpupipe.parity.difference import Difference, difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.ops import Blur, Erase
@@ -117,12 +115,7 @@ PIPELINES = {
 @pytest.mark.parametrize("name", PIPELINES)
 def test_dali_against_the_reference(name: str) -> None:
     dataset = Arrays(pictures(16, 70, 90), transform=T.Compose(PIPELINES[name]))
-    found = Difference()
-    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine=Dali(graph="whole"), device="cpu") as loader:
-        for plan, batch in zip(plans_of(dataset, batch_size=8), loader, strict=True):
-            assert plan.ops is not None and dataset.sizes is not None
-            want = reference(dataset, plan, dataset.transform)
-            found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
+    found = from_reference(dataset, Dali(graph="whole"))
     broken = check("dali/torch", dataset.transform, found, "graph")
     assert not broken, "\n".join([*broken, f"found: {found.to_dict()}"])
     assert found.images == 16

@@ -146,17 +146,6 @@ def test_the_batch_form_is_the_sample_form(name: str, kind: Any) -> None:
         assert np.array_equal(got[::3], pictures[::3]) and not np.array_equal(got[1], pictures[1])
 
 
-def test_what_is_left_out_is_left_alone() -> None:
-    t = T.AugMix()
-    u = np.random.default_rng(1).random((4, t.draws))
-    sizes = np.tile((20, 30), (4, 1))
-    (op,), _ = t.resolve(u, Images(sizes))
-    image = Image.fromarray(photograph(20, 30, 1))
-    from gpupipe.kernels import FORMS
-
-    assert FORMS[type(op)](image, op.where(np.zeros(4, bool), sizes), 2) is image
-
-
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("Rotate", "ShearX", "Color", "Contrast"):
         monkeypatch.setitem(tables.WIDE, name, (tables._up_to(0.8), True))

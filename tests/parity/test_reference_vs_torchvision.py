@@ -161,13 +161,6 @@ def test_padding_beyond_the_image_repeats_as_numpy_does(mode: Any) -> None:
         same(row, F.pad(image, [100, 90], padding_mode=mode), image.size)
 
 
-@pytest.mark.parametrize("size", [32, 64, (90, 200), 151])
-def test_center_crop_smaller_and_larger_than_the_image(size: Any) -> None:
-    got, _ = ours(T.Compose([T.CenterCrop(size), T.ToImage()]), pictures())
-    for row, image in zip(got, pictures(), strict=True):
-        same(row, v2.CenterCrop(size)(image), image.size)
-
-
 @pytest.mark.parametrize("mode", ["constant", "reflect"])
 def test_random_crop_with_padding(mode: Any) -> None:
     got, ops = ours(T.Compose([T.RandomCrop(32, padding=4, padding_mode=mode), T.ToImage()]), pictures(), seed=8)

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import SEED, images_of, pictures, plans_of
+from support import from_reference, pictures, plans_of
 
-from gpupipe import DataLoader, transforms as T
+from gpupipe import transforms as T
 from gpupipe.datasets import Arrays
 from gpupipe.engines import Dali
 from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels import BATCH_FORMS, FORMS
 from gpupipe.kernels.picture import array
-from gpupipe.parity.difference import Difference, difference
+from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import check
 from gpupipe.testing.photos import photograph
 from gpupipe.transforms.matrices import affine_warp, rotation_warp
@@ -34,7 +34,6 @@ FORM = sys.modules["gpupipe.kernels.warp"]
 SIZES = np.array([(60, 80), (97, 61), (64, 64), (33, 50), (47, 48), (21, 90)])
 FILLS = [(0.0,), (7.0,), (10.0, 250.0, 33.0), None]
 KINDS = ["pil", "tensor", "float"]
-ROWS = np.arange(len(SIZES))
 ALL = np.ones(len(SIZES), np.bool_)
 
 
@@ -191,20 +190,10 @@ PIPELINES = {
 }
 
 
-def compare(dataset: Arrays) -> Difference:
-    found = Difference()
-    with DataLoader(dataset, batch_size=8, shuffle=True, seed=SEED, engine=Dali(graph="whole"), device="cpu") as loader:
-        for plan, batch in zip(plans_of(dataset, batch_size=8), loader, strict=True):
-            assert plan.ops is not None and dataset.sizes is not None
-            want = reference(dataset, plan, dataset.transform)
-            found += difference(images_of(batch), want, plan.ops, dataset.sizes[plan.indices])
-    return found
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 def test_dali_against_the_reference(name: str) -> None:
     dataset = Arrays(pictures(16, 70, 90), transform=PIPELINES[name])
-    found = compare(dataset)
+    found = from_reference(dataset, Dali(graph="whole"))
     broken = check("dali/torch", dataset.transform, found, "graph")
     assert not broken, "\n".join([*broken, f"found: {found.to_dict()}"])
     assert found.images == 16 and ("quarters" not in name or "float" in name or found.equal == 1)
@@ -218,12 +207,3 @@ def test_a_matrix_that_is_half_a_pixel_off_is_told() -> None:
     other = reference(dataset, replace(plan, ops=(moved, *plan.ops[1:])), dataset.transform)
     found = difference(other, reference(dataset, plan, dataset.transform), plan.ops, dataset.sizes[plan.indices])
     assert check("dali/torch", dataset.transform, found, "graph")
-
-
-def test_what_dali_lacks_is_done_in_torch_and_equal() -> None:
-    dataset = Arrays(pictures(4), transform=T.Compose([T.RandomAffine(9, interpolation="bicubic"), T.ToTensor()]))
-    got = {}
-    for engine in ("dali", "torch"):
-        with DataLoader(dataset, batch_size=4, engine=engine, device="cpu", seed=3) as loader:
-            (got[engine],) = list(loader)
-    assert torch.equal(got["dali"], got["torch"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import setup_of
+from support import children, settled, setup_of
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.codecs.decode import decode
@@ -144,6 +144,17 @@ def test_workers_run_one_torch_thread_each(many_torch_threads: None) -> None:
     options: Any = {"num_workers": 1, "worker_init_fn": seen_in_worker}
     with DataLoader(Arrays(PIXELS), engine="torch", device="cpu", **options) as loader:
         assert len(list(loader)) == 4
+
+
+def test_closing_ends_workers_that_a_traceback_still_refers_to() -> None:
+    before = children()
+    loader = DataLoader(Arrays(PIXELS), engine="torch", device="cpu", num_workers=2)
+    iterator: Any = iter(loader)
+    next(iterator)
+    held = iterator._lease.run._results._results  # torch's own destructor does not run
+    assert len(children() - before) == 2
+    loader.close()
+    assert held is not None and settled(children, before)
 
 
 def test_facts() -> None:

@@ -79,19 +79,6 @@ def test_all_media_give_the_reference_in_any_engine_and_number_of_workers(
                 assert torch.allclose(batch[0], other[0], atol=0 if engine == "torch" else 1.01 / 255)
 
 
-def test_an_epoch_resumes_at_any_step() -> None:
-    dataset = from_torch(Items("bytes"), "bytes", PIPELINE)
-    (want,) = epochs(dataset)
-    for step in range(len(want)):
-        arguments: Any = {"batch_size": 3, "shuffle": True, "seed": 5, "device": "cpu"}
-        with DataLoader(dataset, **arguments) as loader, DataLoader(dataset, **arguments) as other:
-            batches = iter(loader)
-            for _ in range(step):
-                next(batches)
-            other.load_state_dict(loader.state_dict())
-            assert equal([list(other)], [want[step:]])
-
-
 def test_images_wait_for_an_engine() -> None:
     with DataLoader(from_torch(Items("bytes"), "bytes", PIPELINE), 4, device="cpu") as loader:
         list(loader)

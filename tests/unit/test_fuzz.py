@@ -6,9 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +17,7 @@ from format_cases import CASES
 from hypothesis import HealthCheck, given, settings, strategies as st
 from index_files import arrays_of, index_file, rewritten
 from PIL import Image
+from support import little_memory
 
 from gpupipe import DataLoader, GpupipeError
 from gpupipe.datasets import Arrays, ImageFolder, ImageList
@@ -36,18 +35,6 @@ OLD_NS = 1_500_000_000_000_000_000
 QUICK = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-PLENTY = 64 << 20
-"""Bytes of memory that no file of a few kilobytes may cost."""
-
-
-@contextmanager
-def little_memory() -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < PLENTY
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,8 @@ import logging
 import re
 import struct
 import tarfile
-import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import numpy as np
 import pytest
 from command_line import gpupipe
 from PIL import Image
-from support import add_member
+from support import add_member, encode, little_memory
 from tfrecords import masked_crc
 
 from gpupipe import GpupipeWarning
@@ -117,17 +115,6 @@ class TestHDF5:
                 HDF5(path, image=name, label=label)
 
 
-@contextmanager
-def peak_below(most: int) -> Iterator[None]:
-    """No more than so many bytes are held at the same time within."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
-
-
 def deflated(data: bytes) -> bytes:
     return zlib.compress(data, 1)[2:-4]
 
@@ -146,25 +133,19 @@ def write_zip(path: Path, members: dict[str, tuple[bytes, int]]) -> Path:
     return path
 
 
-def encoded(format: str, size: int = 64) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (size, size), (9, 80, 200)).save(file, format)
-    return file.getvalue()
-
-
 LARGE = (256 << 20) + 1
 
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    good = encoded("BMP", 2000)
+    good = encode(Image.new("RGB", (2000, 2000), (9, 80, 200)), "BMP")
     members = {"a.jpg": (bytes(300_000), LARGE), "b.bmp": (deflated(good), len(good))}
     return write_zip(tmp_path_factory.mktemp("bomb") / "a.zip", members)
 
 
 class TestZip:
     def test_a_large_member_is_not_inflated(self, bomb: Path) -> None:
-        with peak_below(24 << 20):
+        with little_memory(24 << 20):
             found = Zip(bomb)
         says = f"it inflates to {LARGE} bytes, but at most {256 << 20} are allowed; pack it again with zip -0"
         assert [(b.index, b.kind, b.reason) for b in found.index_summary().bad] == [(0, "bomb", says)]
@@ -177,7 +158,7 @@ class TestZip:
 
     @pytest.mark.parametrize("change", [-1, 1, 5 << 20])
     def test_a_wrong_size(self, change: int, tmp_path: Path) -> None:
-        good = encoded("BMP", 2000)
+        good = encode(Image.new("RGB", (2000, 2000), (9, 80, 200)), "BMP")
         path = write_zip(tmp_path / "a.zip", {"a.bmp": (deflated(good), len(good) + change)})
         (found,) = Zip(path).index_summary().bad
         had = 12000054  # one byte more than expected is enough to know that the data are wrong
@@ -256,7 +237,7 @@ class TestClaims:
     ) -> None:
         (tmp_path / name).write_bytes(content(tmp_path))
         with (
-            peak_below(8 << 20),
+            little_memory(8 << 20),
             pytest.raises(DatasetError, match=rf"{tmp_path}/{name} cannot be used: .*{re.escape(says)}"),
         ):
             kind(tmp_path / name)
@@ -271,7 +252,7 @@ class TestJson:
         with (tmp_path / name).open("wb") as file:
             file.write(start + b'"')
             file.truncate(1 << 40)
-        with peak_below(64 << 20), pytest.raises(DatasetError, match=r"line \d has more than 4,194,304 characters"):
+        with little_memory(64 << 20), pytest.raises(DatasetError, match=r"line \d has more than 4,194,304 characters"):
             Manifest(tmp_path / name)
 
     def test_a_deep_line(self, tmp_path: Path) -> None:
@@ -286,7 +267,7 @@ class TestJson:
             for i, text in enumerate((b"[" * 100_000, b'{"a": 1, "b": ' + b"[0," * 700_000, b'{"a": 1}')):
                 for extension, data in (("png", picture.getvalue()), ("json", text)):
                     add_member(out, f"{i}.{extension}", data)
-        with peak_below(64 << 20):
+        with little_memory(64 << 20):
             found = WebDataset(tmp_path / "a.tar", label="json:a")
         assert [(it.index, it.reason) for it in found.index_summary().bad] == [
             (0, "its .json has no field 'a'"),

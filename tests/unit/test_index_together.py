@@ -10,7 +10,6 @@ import os
 import random
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from index_files import age, png
+from support import in_threads
 
 from gpupipe import cache_folder as cache_module
 from gpupipe.codecs.probe import probe as header_of
@@ -158,11 +158,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
                 time.sleep(0.001)
                 inside.pop()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 8)
     assert most == [1] * 160
     assert not Path(path + ".building").exists()
 

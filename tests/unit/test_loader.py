@@ -24,7 +24,7 @@ from support import (
     seen,
     warned,
 )
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, default_collate
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 import gpupipe.engines
@@ -282,22 +282,6 @@ def test_several_ranks_keep_their_seed_and_say_so(arrays: Arrays) -> None:
 def test_ranks_that_cannot_ask_each_other_have_the_same_seed(arrays: Arrays, rng_untouched: None) -> None:
     seeds = [null(arrays, seed=None, shard=Shard(r, 2), shuffle=True).seed for r in (0, 1, 0)]
     assert seeds == [seeds[0], seeds[0] + 1, seeds[0] + 2]  # numbered, as ranks make their loaders in the same order
-
-
-def test_sampler_seeds_and_orders(arrays: Arrays) -> None:
-    generator = torch.Generator().manual_seed(3)
-    loader = null(arrays, sampler=RandomSampler(range(N), generator=generator), seed=None)  # type: ignore[arg-type]
-    assert loader.seed == 3
-    assert all_seen(loader) == shuffled(0, seed=3)
-    assert all_seen(null(arrays, sampler=SequentialSampler(range(N)))) == list(range(N))
-    some = [3, 1, 4, 15, 9, 2, 6]
-    assert all_seen(null(arrays, sampler=some)) == some
-    random = null(arrays, sampler=SubsetRandomSampler(some))
-    assert sorted(all_seen(random)) == sorted(some)
-    assert len(random) == 2
-    repeated = null(arrays, sampler=[4, 4, 4], batch_size=3)
-    plan = next(iter(repeated))[0]
-    assert len(set(plan.keys.tolist())) == 3  # the same picture, augmented in three ways
 
 
 def test_batch_sampler_of_torch_is_taken_apart(arrays: Arrays) -> None:

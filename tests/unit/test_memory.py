@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import EVAL, TRAIN, N, all_seen, native_session, spawned, write_photos
+from support import EVAL, TRAIN, N, all_seen, native_session, spawned
 
 from gpupipe import DataLoader, engines, memory, system
 from gpupipe.datasets import ImageFolder
@@ -21,11 +21,6 @@ from gpupipe.engines import staging
 from gpupipe.engines.dali import pools
 from gpupipe.engines.torch.engine import TorchEngine
 from gpupipe.errors import ConfigError, EngineError, MemoryBudgetError, MissingDependency
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("numbered"))
 
 
 def load(dataset: Any, **arguments: Any) -> DataLoader:
@@ -37,11 +32,11 @@ def load(dataset: Any, **arguments: Any) -> DataLoader:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_that_does_not_fit_into_dev_shm_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    numbered: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     """Before it is written, because that would end the worker by a signal."""
     need = 4 * 3 * 32 * 32
-    with load(ImageFolder(folder, EVAL), num_workers=workers) as loader:
+    with load(ImageFolder(numbered, EVAL), num_workers=workers) as loader:
         monkeypatch.setattr(system, "shm_free", lambda: need - workers)
         if not workers:
             assert sorted(all_seen(loader)) == list(range(N))
@@ -49,7 +44,7 @@ def test_a_batch_that_does_not_fit_into_dev_shm_is_refused(
         with pytest.raises(MemoryBudgetError, match=r"12\.3 kB does not fit into /dev/shm, .* --shm-size"):
             next(iter(loader))
     monkeypatch.setattr(system, "shm_free", lambda: need)
-    with load(ImageFolder(folder, EVAL), num_workers=workers) as loader:
+    with load(ImageFolder(numbered, EVAL), num_workers=workers) as loader:
         assert sorted(all_seen(loader)) == list(range(N))
 
 
@@ -82,7 +77,7 @@ MEMINFO = "MemTotal:  2000 kB\nSwapTotal: 500 kB\nHugePages_Total: 0\n"
             70 + 500 * 1024,
         ),
         (
-            {  # in a container the folder is hidden, and the mounted root is the group
+            {  # in a container the numbered is hidden, and the mounted root is the group
                 "proc/self/cgroup": "4:memory:/docker/abc\n",
                 "cg/memory/memory.limit_in_bytes": "70",
             },
@@ -99,12 +94,12 @@ def test_limits_of_machine_and_container(
     assert system.memory_limit() == expected
 
 
-def test_without_linux_nothing_is_known(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_linux_nothing_is_known(numbered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, monkeypatch, {})
     monkeypatch.setattr(system, "_SHM", tmp_path / "shm")
     assert system.memory_limit() is system.shm_size() is system.shm_free() is None
     assert system.process() is None and system.children() == []
-    with load(ImageFolder(folder, TRAIN), num_workers=1) as loader:
+    with load(ImageFolder(numbered, TRAIN), num_workers=1) as loader:
         next(iter(loader))
     assert "pinned" in str(memory.report())
 
@@ -295,10 +290,10 @@ def test_trim_gives_back_what_lies_in_holes() -> None:
     assert given_back > 90_000_000
 
 
-def test_closing_the_dali_engine_gives_back_freed_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_the_dali_engine_gives_back_freed_memory(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(system, "trim", lambda: calls.append("trim"))
-    with load(ImageFolder(folder, TRAIN), engine="dali") as loader:
+    with load(ImageFolder(numbered, TRAIN), engine="dali") as loader:
         iter(loader)
         loader.close()
         assert calls == []  # nothing was made yet
@@ -318,8 +313,8 @@ def test_slots_of_the_ring_are_an_option() -> None:
         engines.Torch(staging="pageable", slots=3)
 
 
-def test_slots_are_in_the_facts(folder: Path) -> None:
-    setup = native_session(load(ImageFolder(folder, TRAIN))).resolved.setup
+def test_slots_are_in_the_facts(numbered: Path) -> None:
+    setup = native_session(load(ImageFolder(numbered, TRAIN))).resolved.setup
     assert "staging" not in engines.Torch(slots=3).build(setup).facts()  # none on the CPU
     ring = engines.Torch(slots=3).build(replace(setup, device="cuda:0"))
     assert isinstance(ring, TorchEngine) and ring.facts()["staging"] == "ring of 3 slots"

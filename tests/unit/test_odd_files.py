@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from odd_files import DAMAGED, FAULTS, JPEG, PICTURES, encode, picture
+from odd_files import DAMAGED, FAULTS, JPEG, PICTURES, encode, outcome, picture
 from PIL import Image, ImageOps, features
+from support import in_threads
 
-from gpupipe import DataLoader, SampleError, transforms as T
+from gpupipe import transforms as T
 from gpupipe.codecs import pillow as pictures
 from gpupipe.codecs.decode import decode
 from gpupipe.codecs.files import Place, Undecodable
@@ -31,24 +32,6 @@ from gpupipe.errors import ConfigError
 ENGINES = ("torch", "dali")
 WHOLE = T.Compose([T.PILToTensor()])
 """Nothing but decoding: what comes out are the pixels."""
-
-
-def outcome(dataset: Any, engine: str) -> list[Any]:
-    """Of each sample u8[H, W, 3], or the kind of failure."""
-    results: list[Any] = []
-    with DataLoader(dataset, batch_size=1, engine=engine, device="cpu", seed=0) as loader:
-        iterator = iter(loader)
-        while True:
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return results
-            except SampleError as e:
-                (sample,) = e.samples
-                results.append(sample.kind if sample.reason and sample.path else "nameless")
-                continue
-            images = batch[0] if isinstance(batch, list) else batch
-            results.append(images[0].permute(1, 2, 0).numpy().copy())
 
 
 def pillow(source: Any, *, exif: bool = False) -> np.ndarray[Any, Any]:
@@ -221,11 +204,7 @@ def test_quiet_from_several_threads_leaves_the_filters_alone() -> None:
             inside.wait(5)
             warnings.warn("not heard", stacklevel=1)
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, work)
     assert warnings.filters == before
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import same
 
 from gpupipe import DataLoader, datasets, transforms as T
@@ -107,10 +106,3 @@ def test_what_cannot_be_translated_is_an_error_with_all_reasons() -> None:
         datasets.Arrays(PIXELS, transform=tvt.Compose([Odd(3), tvt.ToTensor()]))
     with pytest.raises(TranslationError, match="do not fit together"):
         datasets.Arrays(PIXELS, transform=tvt.Compose([tvt.Normalize(MEAN, STD)]))
-
-
-def test_a_function_among_gpupipes_transforms_stays_as_it_is() -> None:
-    def same_image(image: Image.Image) -> Image.Image:
-        return image
-
-    assert next(iter(as_compose([same_image, T.ToTensor()]))) == T.Lambda(same_image)

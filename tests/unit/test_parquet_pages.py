@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import struct
-import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ import numpy as np
 import pytest
 from format_cases import table
 from PIL import Image
-from support import EVAL, SEED, all_seen, same
+from support import EVAL, all_seen, cpu_loader, in_a_child, in_threads, little_memory, same
 
-from gpupipe import BlockShuffle, DataLoader, Shard
+from gpupipe import BlockShuffle, Shard
 from gpupipe.codecs.files import Undecodable, read_at
 from gpupipe.codecs.page_cache import PAGES, PageCache
 from gpupipe.codecs.unpack import Packed, unpack_whole
@@ -96,9 +94,7 @@ def pages_of(dataset: Any) -> set[tuple[int, int]]:
     return found
 
 
-def loader(dataset: Any, **arguments: Any) -> DataLoader:
-    given = {"batch_size": 50, "shuffle": True, "engine": "torch", "device": "cpu", "seed": SEED, **arguments}
-    return DataLoader(dataset, **given)
+loader = partial(cpu_loader, batch_size=50)
 
 
 @pytest.mark.slow
@@ -254,13 +250,8 @@ class TestLimits:
         path = tmp_path / "a"
         path.write_bytes(page_v2(numbers["size"], len(body), numbers["count"], numbers["levels"]) + body)
         codec = "snappy" if field == "size" else ""
-        tracemalloc.start()
-        try:
-            with path.open("rb") as file, pytest.raises(ValueError, match=says):
-                list(places(file, ColumnChunk(0, 1 << 40, 1 << 40, codec, 1)))
-            assert tracemalloc.get_traced_memory()[1] < 32 << 20
-        finally:
-            tracemalloc.stop()
+        with little_memory(32 << 20), path.open("rb") as file, pytest.raises(ValueError, match=says):
+            list(places(file, ColumnChunk(0, 1 << 40, 1 << 40, codec, 1)))
 
     def test_pages_with_more_values_than_their_column(self, tmp_path: Path) -> None:
         body = bytes(3 * 4)  # three empty values, each after its length
@@ -345,19 +336,11 @@ class TestPageCache:
 
             got.append(cache.part(key, packed, stored, slowly))
 
-        threads = [threading.Thread(target=ask, args=(k,)) for k in (0, 1, 2, 3) * 4]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        in_threads(*(partial(ask, k) for k in (0, 1, 2, 3) * 4))
         assert sorted(got) == sorted(bytes([k]) for k in (0, 1, 2, 3) * 4)
         assert cache.most_bytes <= 2500
         shared = PageCache()
-        threads = [threading.Thread(target=lambda: shared.part(*self.page(7))) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        in_threads(*[lambda: shared.part(*self.page(7))] * 8)
         assert shared.unpacked == 1
 
     def test_a_failure_is_not_kept(self) -> None:
@@ -374,9 +357,5 @@ class TestPageCache:
     def test_a_forked_child_begins_without_pages(self) -> None:
         PAGES.part(*self.page(0))
         with PAGES._changed:  # as another thread may hold it
-            child = os.fork()
-            if not child:
-                signal.alarm(10)
-                os._exit(PAGES.nbytes or PAGES.part(*self.page(1)) != b"\1")
-        assert os.waitpid(child, 0)[1] == 0
+            assert in_a_child(lambda: PAGES.nbytes or PAGES.part(*self.page(1)) != b"\1") == 0
         assert PAGES.nbytes == 1000

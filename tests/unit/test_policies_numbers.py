@@ -1,28 +1,21 @@
-"""What the policies draw: torchvision's tables, and its distributions over 25,000 draws each."""
+"""What the policies resolve to: the tables and arguments of torchvision, and ops that no draw changes."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from goodness import chi_square_p
 from support import settings_of
 
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
-from gpupipe.transforms import auto_augment as policy, auto_augment_tables as tables
+from gpupipe.transforms import auto_augment_tables as tables
 from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Warp
 from gpupipe.transforms.transform import Images
 
-P = 1e-4
 SIZE = (224, 180)
-DRAWS = 15_000
 
 POLICIES: dict[str, Any] = {
     "rand": T.RandAugment(),
@@ -40,112 +33,6 @@ def resolve(t: Any, n: int = 500, seed: int = 0, size: Any = SIZE) -> tuple[tupl
     u = np.random.default_rng(seed).random((n, t.draws))
     found: tuple[tuple[Op, ...], Images] = t.resolve(u, Images(np.tile(size, (n, 1))))
     return found
-
-
-def layers(t: Any, monkeypatch: pytest.MonkeyPatch, n: int, seed: int, size: Any = SIZE) -> list[tuple[str, float]]:
-    """(name, magnitude) of every operation that n samples draw."""
-    seen: list[tuple[str, float]] = []
-
-    def spy(self: Any, space: Any, bins: int, draw: Any, images: Images, interpolation: str, fill: Any) -> Any:
-        choice, which, negative = draw
-        for k, (name, (ranges, signed)) in enumerate(space.items()):
-            rows = np.flatnonzero(choice == k)
-            values = np.zeros(len(rows))
-            if ranges is not None:
-                values = ranges(bins, images.sizes[:1])[0][which[rows]]
-                values = np.where(signed & negative[rows], -values, values)
-            seen.extend((name, round(v, 3) + 0.0) for v in values.tolist())
-        return ()
-
-    with monkeypatch.context() as m:
-        m.setattr(policy._Policy, "_layer", spy)
-        resolve(t, n, seed, size)
-    return seen
-
-
-def theirs(name: str, n: int, size: tuple[int, int] = SIZE) -> list[tuple[str, float]]:
-    """What torchvision's own transform draws for n images."""
-    v2 = pytest.importorskip("torchvision.transforms.v2")
-    ours = POLICIES[name]
-    skip = {"policy", "interpolation", "fill"}
-    arguments = {k: v for k, v in vars(ours).items() if k not in skip}
-    if isinstance(ours, T.AutoAugment):
-        arguments["policy"] = v2.AutoAugmentPolicy(ours.policy)
-    seen: list[tuple[str, float]] = []
-
-    def cached(space: dict[str, Any]) -> dict[str, Any]:
-        return {name: (cache(ranges), signed) for name, (ranges, signed) in space.items()}
-
-    cls: Any = getattr(v2, type(ours).__name__)
-
-    class Spy(cls):
-        # It draws as ever, without what it does around that for every image.
-        _AUGMENTATION_SPACE = cached(cls._AUGMENTATION_SPACE)
-        _PARTIAL_AUGMENTATION_SPACE = cached(getattr(cls, "_PARTIAL_AUGMENTATION_SPACE", {}))
-
-        def _flatten_and_extract_image_or_video(self, inputs: Any) -> Any:
-            return None, inputs[0]
-
-        def _unflatten_and_insert_image_or_video(self, _: None, image: Any) -> Any:
-            return image
-
-        def _apply_image_or_video_transform(self, image: Any, name: str, magnitude: float, **_: Any) -> Any:
-            seen.append((name, round(magnitude, 3) + 0.0))
-            return image
-
-    transform = Spy(**arguments)
-    image = torch.empty(1, dtype=torch.uint8).expand(3, *size)
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        for _ in range(n):
-            transform.forward(image)
-    return seen
-
-
-def same_distribution(a: list[Any], b: list[Any]) -> float:
-    """Chi-square of two samples of about equal size; rare cells are put together."""
-    counts = [Counter(a), Counter(b)]
-    cells = sorted(set(a) | set(b))
-    table = np.array([[c[cell] for cell in cells] for c in counts], float)
-    rare = table.sum(axis=0) < 20
-    table = np.concatenate([table[:, ~rare], table[:, rare].sum(axis=1, keepdims=True)], axis=1)
-    table = table[:, table.sum(axis=0) >= 20]
-    expected = table.sum(axis=0) * (table.sum(axis=1, keepdims=True) / table.sum())
-    statistic = ((table - expected) ** 2 / expected).sum()
-    k = table.shape[1]
-    mean = table.sum() / k  # one sample with the same statistic and as many cells
-    return chi_square_p(
-        np.array([math.sqrt(statistic * mean / 2), -math.sqrt(statistic * mean / 2)] + [0.0] * (k - 2)) + mean, mean
-    )
-
-
-@pytest.mark.part(of=4)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES)
-def test_draws_what_torchvision_draws(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    per_image = len(layers(POLICIES[name], monkeypatch, 2000, 1)) / 2000
-    n = int(DRAWS / per_image)
-    size = (1, 1) if "augmix" in name else SIZE  # it computes with the image
-    mine, other = layers(POLICIES[name], monkeypatch, n, 2, size), theirs(name, n, size)
-    assert len(mine) / len(other) == pytest.approx(1, abs=0.02)
-    assert same_distribution(signs(mine), signs(other)) > P
-    assert same_distribution(mine, other) > P
-
-
-def signs(drawn: list[tuple[str, float]]) -> list[tuple[str, bool]]:
-    """Few cells, which tell more of what is in them than hundreds do."""
-    return [(name, magnitude < 0) for name, magnitude in drawn]
-
-
-def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = theirs("trivial", 20_000)
-    mine = layers(T.TrivialAugmentWide(), monkeypatch, 20_000, 2)
-    assert same_distribution(mine, other) > P
-    spoiled = [("Rotate", m) if name == "ShearX" and m > 0.6 else (name, m) for name, m in mine]
-    assert same_distribution([m[0] for m in spoiled], [o[0] for o in other]) < P
-    turned = [(name, -abs(m) if i % 13 == 0 else m) for i, (name, m) in enumerate(mine)]
-    assert same_distribution(signs(turned), signs(other)) < P
-    assert same_distribution([(n, abs(m)) for n, m in mine], other) < P
 
 
 def test_tables_are_torchvisions() -> None:

@@ -101,23 +101,6 @@ def test_torchvisions_evaluation_preset_is_equal_to_the_last_bit(generation: Any
     assert torch.equal(got, want)
 
 
-SIMCLR = [
-    v1.RandomResizedCrop(32),
-    v1.RandomHorizontalFlip(),
-    v1.RandomApply([v1.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
-    v1.RandomGrayscale(0.2),
-    v1.RandomApply([v1.GaussianBlur(3, (0.1, 2.0))], p=0.5),
-    v1.ToTensor(),
-    v1.Normalize(MEAN, STD),
-]
-
-
-def test_a_list_as_simclrs_translates_with_its_containers() -> None:
-    pipeline = pipeline_of(v1.Compose(SIMCLR))
-    assert list(pipeline)[2] == T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], 0.8)
-    assert list(pipeline)[4] == T.RandomApply([T.GaussianBlur(3, (0.1, 2.0))], 0.5)
-
-
 EVERY = {
     "ColorJitter": lambda g: (g.ColorJitter(0.4, (0.5, 2.0), 0.4, 0.1), T.ColorJitter(0.4, (0.5, 2.0), 0.4, 0.1)),
     "RandomRotation": lambda g: (
@@ -189,9 +172,3 @@ def test_functions_become_lambdas_where_they_see_one_image() -> None:
     assert list(pipeline)[1:3] == [T.Lambda(_halved)] * 2
     with pytest.raises(TranslationError, match="for images of some types only"):
         pipeline_of(v2.Lambda(_halved, torch.Tensor))
-
-
-def test_what_has_no_form_inside_a_container_is_named_with_its_place() -> None:
-    theirs = v1.Compose([v1.CenterCrop(8), v1.RandomApply([v1.LinearTransformation(torch.eye(2), torch.zeros(2))])])
-    with pytest.raises(TranslationError, match=r"\[1\].*RandomApply.*no such transform"):
-        pipeline_of(theirs)

@@ -7,13 +7,12 @@ import stat
 import struct
 import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import write_tfrecord
+from format_cases import bad, content, numbered, write_tfrecord
 from support import write_photos
 from tfrecords import example, message, tfrecord
 
@@ -29,18 +28,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def images(photos: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]
-
-
-def content(dataset: Any) -> list[tuple[bytes, int | None]]:
-    return [dataset.fetch(i) for i in range(len(dataset))]
-
-
-def bad(dataset: Any) -> dict[int, tuple[str, str]]:
-    return {sample.index: (sample.kind, sample.reason) for sample in dataset.index_summary().bad}
-
-
-def numbered(images: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    return [(image, i) for i, image in enumerate(images)]
 
 
 class TestTFRecord:

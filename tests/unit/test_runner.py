@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support import in_a_child, in_threads
 
 from gpupipe import transforms as T
 from gpupipe.engines.dali.graph import MEDIA
@@ -157,25 +156,14 @@ def test_many_threads_get_what_they_ask_for() -> None:
     def ask(some: list[Piece]) -> None:
         wrong.extend(name for piece in some if (name := got(runner, piece)) != piece.fed[MEDIA])
 
-    threads = [threading.Thread(target=ask, args=(pieces[k::4],)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    in_threads(*(partial(ask, pieces[k::4]) for k in range(4)))
     assert wrong == [] and pipe.most == 2 and len(pipe.fed) == len(pieces)
 
 
 def test_a_child_does_not_wait_for_a_thread_of_its_parent() -> None:
     runner = runner_of(Pipe())
     with runner._using:  # as a thread that waits for DALI
-        pid = os.fork()
-        if not pid:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(10)
-            runner.forked()
-            runner.reset()
-            os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+        assert in_a_child(lambda: (runner.forked(), runner.reset())[1]) == 0
 
 
 # ---- how large a piece is

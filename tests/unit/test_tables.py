@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import table, write_hdf5
+from format_cases import bad, content, numbered, table, write_hdf5
 from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same, write_photos
 
 from gpupipe import DataLoader
@@ -28,18 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork
 def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     folder = write_photos(tmp_path_factory.mktemp("photos"), 9)
     return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
-
-
-def content(dataset: Any) -> list[tuple[bytes, int | None]]:
-    return [dataset.fetch(i) for i in range(len(dataset))]
-
-
-def bad(dataset: Any) -> dict[int, tuple[str, str]]:
-    return {sample.index: (sample.kind, sample.reason) for sample in dataset.index_summary().bad}
-
-
-def numbered(images: Sequence[bytes]) -> list[tuple[bytes, int]]:
-    return [(image, i) for i, image in enumerate(images)]
 
 
 class TestParquet:

@@ -90,12 +90,6 @@ class TestFrames:
         probe(os.fsencode(videos[name]))
         assert len(loops) == 1
 
-    @pytest.mark.slow
-    def test_the_real_ones(self, shared_data: Path) -> None:
-        files = sorted((shared_data / "videos").glob("*/*"))[::7]
-        for path in files:
-            assert list(probe(os.fsencode(path)).pts) == decoded(path)[0]
-
     def test_key_frames_rates_and_durations(self, videos: dict[str, Path]) -> None:
         found = probe(os.fsencode(videos["bframes.mp4"]))
         assert list(found.keys)[::3] == [0, 12, 24, 36] and list(found.keys)[1::3] == [

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("av")
 
+from support import in_threads
 from videos import OPEN, U8, X265, decoded, make_video
 
 from gpupipe.codecs.files import Undecodable
@@ -220,11 +221,7 @@ class TestOneScaler:
                 decode_clip(entry, frames)
             both.wait(20)
 
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, work)
         assert len(used) == 2 and len({ident for _, ident in used}) == 2
 
     def test_sizes_and_formats_may_follow_one_another(self, videos: dict[str, Path]) -> None:
