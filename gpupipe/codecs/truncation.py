@@ -6,7 +6,6 @@ some programs omit the end mark. Only decoding tells.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ _HEADERS = 16 << 20
 """Maximum number of bytes searched for the pixels of a JPEG."""
 _SCANS = 256 << 20
 """Maximum number of bytes of a progressive JPEG that are checked. Longer ones are treated as odd."""
+_BOXES = 256
 _RAW_BITS = {"1": 1, "1;I": 1, "L": 8, "RGB": 24}
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"}
 """Modes that Pillow certainly converts to RGB. Others are tried."""
@@ -120,24 +120,27 @@ def _webp(image: Image.Image, read: ReadAt, size: int) -> str:
 
 
 def _avif(image: Image.Image, read: ReadAt, size: int) -> str:
-    """Check that the boxes follow one another up to the end."""
+    return "" if end_of_boxes(read, size) == size else "suspect"
+
+
+def end_of_boxes(read: ReadAt, size: int) -> int:
+    """Return how many bytes a file of ISO boxes (AVIF, MP4, QuickTime) needs; 0 if that is unknown."""
     at = 0
-    # Files have a handful of boxes; decoding decides about others.
-    for _ in range(64):
-        if at == size:
-            return ""
+    for _ in range(_BOXES):
+        if at >= size:
+            break
         head = read(16, at)
         if len(head) < 8:
-            break
-        (length,) = struct.unpack(">I", head[:4])
-        if length == 0:  # up to the end of the file, even if it was cut
-            break
-        if length == 1 and len(head) == 16:
-            (length,) = struct.unpack(">Q", head[8:])
-        if length < 8:
-            break
+            # Not even the header of the next box is there.
+            return at + 8
+        length = int.from_bytes(head[:4], "big")
+        # The length is too large for 32 bits and follows in 64.
+        if length == 1:
+            length = int.from_bytes(head[8:16], "big")
+        if length < 8:  # 0: up to the end of the file, wherever that was
+            return 0
         at += length
-    return "suspect"
+    return at
 
 
 def _raw(image: Image.Image, read: ReadAt, size: int) -> str:

@@ -10,10 +10,12 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from ..files import Undecodable, attempts
 from ..retry import is_transient
+from ..truncation import end_of_boxes
 
 T = TypeVar("T")
 
@@ -33,7 +35,6 @@ _NOT_ALLOWED = (
     "FFmpeg does not open it as a video: its container is not allowed, as for sound files with a cover picture, "
     "images and playlists, or its header is damaged"
 )
-_BOXES = 256
 
 
 def reading(path: bytes, work: Callable[[], T]) -> T:
@@ -145,7 +146,7 @@ def cut_short(fd: int, size: int) -> str | None:
         needed = _matroska(fd, head)
     elif head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         # What MP4 and QuickTime files begin with.
-        needed = _boxes(fd, size)
+        needed = end_of_boxes(partial(os.pread, fd), size)
     return f"the file has {size} bytes, but needs {needed}" if needed > size else None
 
 
@@ -168,25 +169,6 @@ def _matroska(fd: int, head: bytes) -> int:
         return 0
     value, length = _vint(segment[4:])
     return 0 if value is None else at + 4 + length + value
-
-
-def _boxes(fd: int, size: int) -> int:
-    at = 0
-    for _ in range(_BOXES):
-        if at >= size:
-            break
-        head = os.pread(fd, 16, at)
-        if len(head) < 8:
-            # Not even the header of the next box is there.
-            return at + 8
-        length = int.from_bytes(head[:4], "big")
-        # The length is too large for 32 bits and follows in 64.
-        if length == 1:
-            length = int.from_bytes(head[8:16], "big")
-        if length < 8:  # 0: up to the end of the file, wherever that was
-            return 0
-        at += length
-    return at
 
 
 def orientation_of(frame: Any) -> int:
