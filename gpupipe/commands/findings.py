@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,12 +10,14 @@ from rich.filesize import decimal
 
 from ..cache_folder import cache_folder
 
+Level = Literal["wrong", "note"]
+
 
 @dataclass(frozen=True)
 class Finding:
     """One finding: ``wrong`` means that something does not work, ``note`` that it could work better."""
 
-    level: Literal["wrong", "note"]
+    level: Level
     what: str
     do: str
 
@@ -44,68 +47,49 @@ class Installed:
 
 def examine(found: Installed) -> list[Finding]:
     """Return everything that is wrong or could be better."""
-    findings: list[Finding] = []
+    return [Finding(*each) for each in (*_libraries(found), *_resources(found))]
 
-    def wrong(what: str, do: str) -> None:
-        findings.append(Finding("wrong", what, do))
 
-    def note(what: str, do: str) -> None:
-        findings.append(Finding("note", what, do))
-
+def _libraries(found: Installed) -> Iterator[tuple[Level, str, str]]:
     if len(found.wheels) > 1:
         # Both work with any build of torch, but a common CUDA version loads fewer libraries.
         new = (found.torch_cuda or "").startswith("13") and "nvidia-dali-cuda130" in found.wheels
-        wrong(
-            f"{' and '.join(found.wheels)} are installed at once; they share one folder, and the later one overwrote "
-            "the other",
-            f"pip uninstall -y {' '.join(found.wheels)} && pip install "
-            f"{'nvidia-dali-cuda130' if new else found.wheels[0]}",
-        )
+        names, one = " and ".join(found.wheels), "nvidia-dali-cuda130" if new else found.wheels[0]
+        what = f"{names} are installed at once; they share one folder, and the later one overwrote the other"
+        yield "wrong", what, f"pip uninstall -y {' '.join(found.wheels)} && pip install {one}"
     if found.dali_error is not None:
         wheel = found.wheels[0] if found.wheels else "nvidia-dali-cuda120"
         what = f"DALI is installed but cannot be imported: {found.dali_error}"
-        wrong(what, f"pip install --force-reinstall {wheel}")
+        yield "wrong", what, f"pip install --force-reinstall {wheel}"
     elif found.dali is None:
-        note("DALI is not installed; the reference engine runs instead", "pip install nvidia-dali-cuda120")
+        yield "note", "DALI is not installed; the reference engine runs instead", "pip install nvidia-dali-cuda120"
     elif _older(found.dali, (2, 4)):
-        wrong(f"DALI {found.dali} is older than 2.4", f"pip install -U {found.wheels[0]}")
+        yield "wrong", f"DALI {found.dali} is older than 2.4", f"pip install -U {found.wheels[0]}"
     if found.driver and found.torch_cuda is None:
         what = f"there is an NVIDIA driver ({found.driver}), but this torch is built for the CPU only"
-        wrong(what, "install torch for CUDA: https://pytorch.org/get-started/locally")
+        yield "wrong", what, "install torch for CUDA: https://pytorch.org/get-started/locally"
     elif found.driver and not found.gpus:
-        wrong(
-            f"there is an NVIDIA driver ({found.driver}), but torch for CUDA {found.torch_cuda} sees no GPU",
-            "check CUDA_VISIBLE_DEVICES, and in a container --gpus all; an old driver needs an older torch",
-        )
+        what = f"there is an NVIDIA driver ({found.driver}), but torch for CUDA {found.torch_cuda} sees no GPU"
+        do = "check CUDA_VISIBLE_DEVICES, and in a container --gpus all; an old driver needs an older torch"
+        yield "wrong", what, do
     elif not found.gpus:
-        note("there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower")
-    return findings + _resources(found)
+        yield "note", "there is no GPU; DALI uses its CPU backend", "nothing: the same code runs, slower"
 
 
-def _resources(found: Installed) -> list[Finding]:
-    """Findings about cores and folders."""
-    findings: list[Finding] = []
-
-    def add(level: Literal["wrong", "note"], what: str, do: str) -> None:
-        findings.append(Finding(level, what, do))
-
+def _resources(found: Installed) -> Iterator[tuple[Level, str, str]]:
     if found.quota is not None and found.quota < found.cores - 0.5:
         what = f"{found.cores} cores are visible, but this container may use only {found.quota:g} of them"
-        add("note", what, f"num_workers={max(1, round(found.quota))}")
+        yield "note", what, f"num_workers={max(1, round(found.quota))}"
     if found.temp_error is not None:
         what = f"no folder for temporary files is writable: {found.temp_error}"
-        add("wrong", what, "set TMPDIR to a writable folder with enough space")
+        yield "wrong", what, "set TMPDIR to a writable folder with enough space"
     if found.shm_bytes is not None and found.shm_bytes < 1 << 30:
         what = f"/dev/shm has {decimal(found.shm_bytes)}; worker processes exchange batches through it"
-        add("note", what, "docker run --shm-size=8g, or --ipc=host")
+        yield "note", what, "docker run --shm-size=8g, or --ipc=host"
     if found.cache_error is not None:
-        add(
-            "note",
-            f"the cache folder {cache_folder('index')} is not writable: {found.cache_error}; every run builds its "
-            "indexes again",
-            "set GPUPIPE_CACHE to a writable folder",
-        )
-    return findings
+        folder = f"the cache folder {cache_folder('index')}"
+        what = f"{folder} is not writable: {found.cache_error}; every run builds its indexes again"
+        yield "note", what, "set GPUPIPE_CACHE to a writable folder"
 
 
 def _older(version: str, than: tuple[int, int]) -> bool:
