@@ -85,47 +85,40 @@ class RemoteFiles(Storage):
         return Container(_Container(self, path, found), 1 << 16)
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
-        shared = [place.packed is not None and place.packed.shared for place in places]
-        if any(shared):
-            return self._read_shared(places, views, shared)
         problems: list[Undecodable | None] = [None] * len(places)
-        raw = [v if p.packed is None else np.empty(p.length, np.uint8) for p, v in zip(places, views, strict=True)]
+        raw, rows = [*views], list[int]()
+        """Views of the stored bytes, and the places to load together, in order."""
+        order = sorted(range(len(places)), key=lambda i: places[i][:2])
+        for i in order:
+            packed = places[i].packed
+            if packed is None or not packed.shared:
+                raw[i] = views[i] if packed is None else np.empty(places[i].length, np.uint8)
+                rows.append(i)
         if self.by_blocks:
-            for some in self._shares(sorted(range(len(places)), key=lambda i: places[i][:2]), places):
+            for some in self._shares(rows, places):
                 self._blocks(some, places, raw, problems)
         else:
-            self._samples(range(len(places)), places, raw, problems)
-        for i, place in enumerate(places):
-            if place.packed is not None and problems[i] is None:
-                try:
-                    views[i][:] = np.frombuffer(unpacked(raw[i].data, place.packed), np.uint8)
-                except Undecodable as e:
-                    problems[i] = e
-        return problems
-
-    def _read_shared(
-        self, places: Sequence[Place], views: Sequence[U8], shared: list[bool]
-    ) -> list[Undecodable | None]:
-        """See :meth:`read_into`; a page of several samples is loaded once."""
-        problems: list[Undecodable | None] = [None] * len(places)
-        alone = [i for i, is_shared in enumerate(shared) if not is_shared]
-        for i, why in zip(alone, self.read_into([places[i] for i in alone], [views[i] for i in alone]), strict=True):
-            problems[i] = why
-
-        def stored(place: Place) -> memoryview:
-            whole = np.empty(place.length, np.uint8)
-            (problem,) = self.read_into([place._replace(packed=None)], [whole])
-            if problem is not None:
-                raise problem
-            return whole.data
-
-        for i in sorted((i for i, is_shared in enumerate(shared) if is_shared), key=lambda i: places[i][:2]):
+            self._samples(rows, places, raw, problems)
+        for i in order:
             place = places[i]
+            if place.packed is None or problems[i] is not None:
+                continue
             try:
-                views[i][:] = np.frombuffer(page_part(self._page(place), place, partial(stored, place)), np.uint8)
+                if place.packed.shared:  # the page of several samples is loaded once
+                    part = page_part(self._page(place), place, partial(self._stored, place))
+                else:
+                    part = unpacked(raw[i].data, place.packed)
+                views[i][:] = np.frombuffer(part, np.uint8)
             except Undecodable as e:
                 problems[i] = e
         return problems
+
+    def _stored(self, place: Place) -> memoryview:
+        whole = np.empty(place.length, np.uint8)
+        (problem,) = self.read_into([place._replace(packed=None)], [whole])
+        if problem is not None:
+            raise problem
+        return whole.data
 
     def _page(self, place: Place) -> Hashable:
         """The key of its page."""
