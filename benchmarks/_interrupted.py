@@ -1,6 +1,6 @@
 """What ``interrupts.py`` interrupts: epochs without an end, as a script or as a notebook that goes on afterwards.
 
-    python _interrupted.py FOLDER ENGINE USE
+    python _interrupted.py FOLDER LOADER USE
 
 Prints a line when it begins. A notebook prints what it found after the interrupt, as JSON.
 """
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
+from torch.utils.data import Dataset
 
 from gpupipe import DataLoader, transforms as T
 from gpupipe.datasets import ImageFolder
@@ -26,9 +28,24 @@ PATIENCE = 10.0
 PIPELINE = T.Compose([T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.PILToTensor()])
 
 
-def make_loader(folder: Path, engine: Any) -> DataLoader:
-    dataset = ImageFolder(folder, PIPELINE)
-    return DataLoader(dataset, 8, shuffle=True, num_workers=2, engine=engine, device="cpu", seed=3)
+class Own(Dataset[Any]):
+    """A Dataset as scripts have it, which a live loader runs."""
+
+    def __init__(self, folder: Path):
+        self.files = sorted(folder.rglob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return PIPELINE(Image.open(self.files[index])), index
+
+
+def make_loader(folder: Path, kind: Any) -> DataLoader:
+    options: Any = {"shuffle": True, "num_workers": 2, "device": "cpu", "seed": 3}
+    if kind == "live":
+        return DataLoader(Own(folder), 8, **options)
+    return DataLoader(ImageFolder(folder, PIPELINE), 8, engine=kind, **options)
 
 
 def labels_of(batches: Any) -> list[int]:
@@ -45,15 +62,15 @@ def in_next(error: BaseException) -> bool:
     return any(frame.name == "_next_of" for frame in traceback.extract_tb(error.__traceback__)[:-1])
 
 
-def main(folder: str, engine: str, use: str) -> None:
+def main(folder: str, kind: str, use: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     wanted = []
     if use == "notebook":
-        with make_loader(Path(folder), "torch") as calm:
+        with make_loader(Path(folder), "torch" if kind == "dali" else kind) as calm:
             wanted = labels_of(calm)
     before = started()
-    loader = make_loader(Path(folder), engine)
+    loader = make_loader(Path(folder), kind)
     if use == "script":
         print("begins", flush=True)
         while True:

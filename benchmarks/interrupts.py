@@ -29,14 +29,16 @@ import _common
 from interpreter import QUIET, Interpreter, Script
 
 MEASURES = (
-    "benchmarks/_interrupted.py", "gpupipe/engines", "gpupipe/loader", "gpupipe/reading", "gpupipe/signal_handlers.py",
+    "benchmarks/_interrupted.py", "gpupipe/engines", "gpupipe/live", "gpupipe/loader", "gpupipe/reading",
+    "gpupipe/signal_handlers.py",
 )  # fmt: skip
 BOUND = 30.0
 """Seconds; what has not ended then hangs."""
 LATEST = 2.0
 """Seconds after its beginning when a loop is interrupted at the latest."""
 TOGETHER = 5
-ENGINES = ("torch", "dali")
+LOADERS = ("torch", "dali", "live")
+"""Engines of planned loaders, and a live loader with two worker processes."""
 SENT = [
     ("script", "SIGINT", True),
     ("notebook", "SIGINT", True),
@@ -76,15 +78,15 @@ def said_too_much(script: Script, who: str, sent: str) -> str:
     return text
 
 
-def trial(warm: Interpreter, folder: Path, engine: str, how: tuple[str, str, bool], after: float) -> Any:
+def trial(warm: Interpreter, folder: Path, loader: str, how: tuple[str, str, bool], after: float) -> Any:
     who, sent, to_all = how
     with tempfile.TemporaryDirectory(prefix="gpupipe-interrupts-") as temporary:
         env = {**os.environ, "TMPDIR": temporary}
         file = Path(__file__).with_name("_interrupted.py")
-        with warm.start(file, folder, engine, who, env=env, warn=QUIET, session=True) as script:
+        with warm.start(file, folder, loader, who, env=env, warn=QUIET, session=True) as script:
             try:
                 if script.line() != "begins":
-                    raise SystemExit(f"{engine} did not begin:\n{script.stdout}{script.stderr}")
+                    raise SystemExit(f"{loader} did not begin:\n{script.stdout}{script.stderr}")
                 time.sleep(after)
                 (os.killpg if to_all else os.kill)(script.pid, signal.Signals[sent])
                 began = time.monotonic()
@@ -143,26 +145,26 @@ def main() -> None:
         files = stack.enter_context(_common.photographs(None, count=32))
         folder = Path(os.path.commonpath(files))
         warm = stack.enter_context(Interpreter(*modules))
-        engines = [ENGINES[n % len(ENGINES)] for n in range(args.trials)]
-        ways = [SENT[n // len(ENGINES) % len(SENT)] for n in range(args.trials)]
-        after = [moments.uniform(0, LATEST) for _ in engines]
+        loaders = [LOADERS[n % len(LOADERS)] for n in range(args.trials)]
+        ways = [SENT[n // len(LOADERS) % len(SENT)] for n in range(args.trials)]
+        after = [moments.uniform(0, LATEST) for _ in loaders]
         pool = stack.enter_context(ThreadPoolExecutor(args.together))
-        trials = pool.map(partial(trial, warm, folder), engines, ways, after)
+        trials = pool.map(partial(trial, warm, folder), loaders, ways, after)
         for number, row in enumerate(trials):
             how = ways[number]
             wrong = what_is_wrong(row, *how[:2])
-            named = {"engine": engines[number], "who": how[0], "sent": how[1], "to_all": how[2]}
+            named = {"loader": loaders[number], "who": how[0], "sent": how[1], "to_all": how[2]}
             rows.append({**named, "seconds": row["seconds"], "gone": row["all_gone_seconds"], "wrong": wrong})
             if wrong:
                 failures.append({**named, "after_seconds": after[number], **row})
                 print(f"trial {number}: {', '.join(wrong)}: {failures[-1]}", flush=True)
             if (number + 1) % 20 == 0:
                 print(f"{number + 1} trials, {len(failures)} with something wrong", flush=True)
-    table = _common.Table("engine, who, signal", "trials", "median s", "worst s", "all gone s", "wrong")
+    table = _common.Table("loader, who, signal", "trials", "median s", "worst s", "all gone s", "wrong")
     groups = []
-    for engine in ENGINES:
+    for loader in LOADERS:
         for who, sent, to_all in SENT:
-            named = {"engine": engine, "who": who, "sent": sent, "to_all": to_all}
+            named = {"loader": loader, "who": who, "sent": sent, "to_all": to_all}
             some = [row for row in rows if named.items() <= row.items()]
             if some:
                 seconds = [row["seconds"] for row in some]
@@ -174,7 +176,7 @@ def main() -> None:
                     "wrong": sum(bool(row["wrong"]) for row in some),
                 }
                 groups.append({**named, **figures})
-                table.row(f"{engine}, {who}, {sent}{' to all' if to_all else ''}", *figures.values())
+                table.row(f"{loader}, {who}, {sent}{' to all' if to_all else ''}", *figures.values())
     seconds = [row["seconds"] for row in rows]
     counts = {kind: sum(kind in row["wrong"] for row in rows) for kind in COUNTED}
     total = {"median_seconds": statistics.median(seconds), "worst_seconds": max(seconds)}

@@ -18,7 +18,6 @@ from ..engines.mixing import mix
 from ..errors import BadSample, PipelineError, SampleError
 from ..planning.bad_samples import FROM_EPOCH, PASSING, BadSamples
 from ..planning.epoch import EpochPlan
-from ..signal_handlers import raised_by_handler
 from ..stages import USER_CODE
 from ..types import Batch, Plan
 from .arguments import Arguments
@@ -177,10 +176,10 @@ class EpochIterator:
         except SampleError:
             raise
         except BaseException as e:
-            if self._goes_on and isinstance(e, Exception) and raised_by_handler(e) is None:
+            if self._goes_on and isinstance(e, Exception):
                 raise  # raised by the script's code; torch's iterator continues with the next batch as well
             self.end()  # the state does not move; a new iter() starts afresh
-            if not isinstance(e, Exception) or raised_by_handler(e) is not None:
+            if not isinstance(e, Exception):
                 # Interrupted at any point: threads and processes end with the epoch, and the next epoch gets new ones.
                 session.running.close()
             raise

@@ -150,7 +150,7 @@ class Running:
         return weakref.finalize(owner, self._finalize, lease)
 
     def _finalize(self, lease: Lease | None) -> None:
-        with deferred(by="later"):
+        with deferred():
             self.close() if lease is None else self.release(lease)
 
     # ---- forks

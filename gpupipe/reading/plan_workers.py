@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Dataset as TorchDataset
 
 from ..codecs.openers import pickled, register
 from ..errors import EngineError, GpupipeError
-from ..signal_handlers import pass_on, raised_by_handler
 from ..stages import Spent, add, spent
 from ..types import Plan
 from .setup import Setup
@@ -63,7 +62,6 @@ def _items(plans: Iterator[Plan], sent: deque[Item]) -> Iterator[Item]:
         except StopIteration:
             return
         except Exception as e:
-            pass_on(e)
             item = _Failure(e)  # raising here would hit the batch that is being delivered now
         sent.append(item)
         yield item
@@ -218,14 +216,10 @@ class WorkerRun(Generic[R]):
         except StopIteration:
             self.close()
             raise
-        except BaseException as e:
-            lost = isinstance(self._results, WorkerIterator) and self._results.has_lost_workers
-            if lost or not isinstance(e, Exception) or raised_by_handler(e) is not None:
-                # Interrupted queues may contain half a message: only new processes are safe.
-                self.close()
-                self._loader.end()
-            else:
-                self._sent.popleft()  # raised by the job
+        except BaseException:
+            # Interrupted queues may contain half a message: only new processes are safe.
+            self.close()
+            self._loader.end()
             raise
         item = self._sent.popleft()
         if isinstance(result, _Failure):

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from ..codecs.coding import Coding
 from ..errors import BadSample
-from ..signal_handlers import pass_on
 from ..transforms.ops import Op
 from ..types import Plan
 from .torch_threads import torch_threads
@@ -158,7 +157,6 @@ class AheadReader(Reader, Generic[R]):
                 try:
                     plan = next(plans, None)
                 except Exception as e:
-                    pass_on(e)
                     plan, failure = None, e  # earlier plans are good
                 if plan is None:
                     more = False

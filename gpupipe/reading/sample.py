@@ -10,14 +10,12 @@ from ..codecs.files import Undecodable
 from ..codecs.retry import is_transient, temporary
 from ..datasets.dataset import Dataset
 from ..errors import BadSample, GpupipeError, PipelineError
-from ..signal_handlers import pass_on
 
 log = logging.getLogger("gpupipe")
 
 
 def bad_sample(dataset: Dataset, index: int, error: Exception) -> BadSample:
     """Convert an error to a bad sample. Errors that are not a sample's fault are raised again."""
-    pass_on(error)
     if isinstance(error, Undecodable):
         return BadSample(index, dataset.describe(index), error.kind, error.reason)
     if isinstance(error, (GpupipeError, MemoryError)):

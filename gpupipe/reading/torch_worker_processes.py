@@ -62,10 +62,6 @@ class WorkerIterator(_MultiProcessingDataLoaderIter):
             loader.worker_init_fn = theirs
         _KEPT[id(self)] = self._workers, self._index_queues, self._worker_result_queue, self._workers_done_event
 
-    @property
-    def has_lost_workers(self) -> bool:
-        return self._late or not all(worker.is_alive() for worker in self._workers)
-
     def without_signals(self) -> WorkerIterator:
         """Return this iterator, which meets the death of a worker in ``next()`` alone. torch raises it from a signal
         handler, anywhere in the script."""

@@ -242,35 +242,6 @@ def test_control_c_while_waiting_for_a_stuck_worker(numbered: Path, tmp_path: Pa
         assert same(list(loader), list(other))
 
 
-def control_c(patch: pytest.MonkeyPatch, owner: Any, name: str, thread: int | None = None) -> None:
-    """Send SIGINT to a thread of this process, else to the first, after the first call of a function, once. The kernel
-    gives what a terminal sends to any of them."""
-    real, left, mine = getattr(owner, name), [1], os.getpid()
-
-    def interrupted(*args: Any) -> Any:
-        result = real(*args)
-        if left[0] and os.getpid() == mine:
-            left[0] -= 1
-            signal.pthread_kill(thread or threading.main_thread().ident or 0, signal.SIGINT)
-            time.sleep(0.01)
-        return result
-
-    patch.setattr(owner, name, interrupted)
-
-
-@pytest.mark.parametrize(("engine", "kind"), [("dali", "folder"), ("torch", "tar")])
-def test_control_c_while_an_epoch_that_was_left_is_let_go(
-    engine: str, kind: str, numbered: Path, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Case(engine, kind, device, numbered).loader() as loader:
-        iterator = iter(loader)
-        next(iterator)
-        control_c(monkeypatch, running.Lease, "let_go")
-        del iterator
-        with pytest.raises(KeyboardInterrupt):
-            time.sleep(5)
-
-
 @pytest.mark.timeout(90)  # the worker is stuck for good
 def test_close_does_not_wait_for_a_stuck_worker(numbered: Path, tmp_path: Path, device: str) -> None:
     before = children()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,16 +85,6 @@ def test_what_the_part_itself_raises_is_not_lost(heard: list[int]) -> None:
     assert heard == [signal.SIGUSR2]
 
 
-def test_a_forked_child_has_the_handlers_and_none_of_the_signals(heard: list[int]) -> None:
-    ours = signal.getsignal(signal.SIGUSR1)
-    with deferred(), deferred():
-        signal.raise_signal(signal.SIGUSR2)
-        if not (child := os.fork()):
-            os._exit(0 if signal.getsignal(signal.SIGUSR1) is ours and not heard else 1)
-        assert os.waitpid(child, 0)[1] == 0
-    assert heard == [signal.SIGUSR2]
-
-
 def test_other_threads_have_no_handlers(heard: list[int]) -> None:
     ours = signal.getsignal(signal.SIGUSR1)
     seen = []
@@ -110,21 +97,6 @@ def test_other_threads_have_no_handlers(heard: list[int]) -> None:
     thread.start()
     thread.join()
     assert seen == [ours]
-
-
-def test_in_a_finalizer_signals_come_later(heard: list[int]) -> None:
-    class Owner:
-        pass
-
-    def finalizer() -> None:
-        with deferred(by="later"):
-            signal.raise_signal(signal.SIGUSR1)
-
-    weakref.finalize(Owner(), finalizer)
-    assert heard == []
-    with pytest.raises(Told):
-        time.sleep(5)
-    assert heard == [signal.SIGUSR1]
 
 
 THREADS = """
@@ -164,33 +136,3 @@ print(told, len(threading.enumerate()), theirs() == number)
 def test_threads_whose_start_is_interrupted_end() -> None:
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("3 1 True\n", 0), done.stderr
-
-
-def test_few_steps_are_left_in_which_a_finalizer_swallows_control_c() -> None:
-    """Asking for the valid signals took several hundred."""
-    before, calls = signal.signal(signal.SIGINT, signal.default_int_handler), 0
-    ours = signal.getsignal(signal.SIGINT)
-
-    def count(frame: Any, event: str, argument: Any) -> None:
-        nonlocal calls
-        calls += signal.getsignal(signal.SIGINT) is ours
-
-    def finalizer() -> None:
-        with deferred(by="later"):
-            pass
-
-    class Owner:
-        pass
-
-    try:
-        weakref.finalize(Owner(), finalizer)  # once, to import nothing while it is counted
-        owner = Owner()
-        weakref.finalize(owner, finalizer)
-        sys.setprofile(count)
-        try:
-            del owner
-        finally:
-            sys.setprofile(None)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert 0 < calls < 120

@@ -18,7 +18,6 @@ from ...errors import EngineError, SampleError
 from ...reading.choose import feed_of, reader_for
 from ...reading.reader import Feed, Loaded, Reader
 from ...reading.setup import Setup
-from ...signal_handlers import pass_on
 from ...types import Batch, Plan
 from ..base import Engine, Run
 from ..delivery import target_to_device, to_device
@@ -267,7 +266,6 @@ class DaliRun(Run):
         try:
             ready = next(self._feed, None) if wait or self._engine.reader.is_ready() else None
         except Exception as e:
-            pass_on(e)
             self._failure = e  # raising now would lose a good batch
             return False
         if ready is None:

@@ -27,7 +27,6 @@ from ...reading.reader import Loaded, Reader
 from ...reading.sample import bad_sample
 from ...reading.setup import Setup
 from ...reading.targets import targets_of
-from ...signal_handlers import pass_on
 from ...types import Plan
 from ..delivery import delivered, made_current
 from .graph import MEDIA, encoded, new_pipeline
@@ -109,7 +108,6 @@ class NvdecReader(Reader):
             try:
                 self._pipe = decoding_pipeline(self._setup, self._device.index if self._setup.cuda else None)
             except RuntimeError as e:  # a container without libnvcuvid
-                pass_on(e)
                 self._missing = True
                 log.warning("the GPU's video decoder cannot be used, so PyAV decodes all clips: %s", clean(str(e)))
         return self._pipe is not None

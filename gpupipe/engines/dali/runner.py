@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from ...errors import EngineError
-from ...signal_handlers import pass_on
 from ...stages import GRAPH
 from ..delivery import made_current
 from .graph import MEDIA, Graph
@@ -94,7 +93,6 @@ class Runner:
                 graph.pipe.build()
                 _PIPES.add(graph.pipe)
             except RuntimeError as e:
-                pass_on(e)
                 raise EngineError(
                     f"DALI cannot build its pipeline on {self._device}: {clean(str(e))}; `gpupipe doctor` shows what "
                     'is installed and what is wrong, and engine="torch" needs no DALI'
@@ -198,7 +196,6 @@ class Runner:
             with GRAPH:
                 made: Images | RuntimeError = self.outputs()
         except RuntimeError as e:
-            pass_on(e)
             made = e
         if piece.wanted:
             piece.made = made
