@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from braceexpand import braceexpand
 
@@ -19,6 +19,9 @@ from .base import Texts
 from .compressed import plain_name
 from .files import Paths
 from .storage import LOCAL, Storage
+
+if TYPE_CHECKING:
+    from .remote.files import RemoteFiles
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -47,7 +50,7 @@ def texts_of(paths: Iterable[Any], owner: str) -> list[str]:
     return found
 
 
-def expand(given: Any, suffixes: Sequence[str], owner: str, remote: Storage) -> tuple[Paths, Storage]:
+def expand(given: Any, suffixes: Sequence[str], owner: str, remote: RemoteFiles) -> tuple[Paths, Storage]:
     """Return the files that the user named. The files of a pattern or a folder are sorted by name.
 
     Args:
@@ -100,7 +103,7 @@ def _expanded(text: str) -> list[str]:
     return names
 
 
-def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -> Iterable[str]:
+def _matching(name: str, suffixes: Sequence[str], owner: str, remote: RemoteFiles) -> Iterable[str]:
     wild = _WILD.search(name) is not None
     if is_url(name):
         _check_url(name, owner)
@@ -112,13 +115,11 @@ def _matching(name: str, suffixes: Sequence[str], owner: str, remote: Storage) -
         try:
             home, _, begin = start.rpartition("/")
             # Only a pattern with further slashes needs what is in subfolders.
-            there = remote.names(os.fsencode(home + "/"), os.fsencode(begin), "/" in name[len(home) + 1 :])
+            texts = remote.names(home + "/", begin, "/" in name[len(home) + 1 :])
         except (OSError, ValueError) as e:
             why = getattr(e, "strerror", None) or e
             advice = "name the files, as in {000..127}, which needs no list"
-            text = advised(e, why, advice)
-            raise DatasetError(f"{owner}: {name} cannot be listed: {text}") from None
-        texts = map(os.fsdecode, there)
+            raise DatasetError(f"{owner}: {name} cannot be listed: {advised(e, why, advice)}") from None
         if wild:
             # fnmatch lets * match slashes too, which it must not in a path.
             found = [t for t in texts if fnmatch.fnmatchcase(t, name) and t.count("/") == name.count("/")]

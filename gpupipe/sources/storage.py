@@ -8,7 +8,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -125,14 +125,6 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
-        """Yield all containers below a folder, which ends with a slash. Raises :class:`OSError`.
-
-        Containers whose names in it do not begin with ``start`` may be omitted and, unless ``deep``, those in
-        subfolders.
-        """
-
-    @abstractmethod
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         """Fill ``views``, u8[place.size] each, with the bytes of samples. Places must have a length.
 
@@ -176,10 +168,6 @@ class LocalFiles(Storage):
 
     def open(self, path: bytes) -> IO[bytes]:
         return Container(io.FileIO(path, opener=open_regular))
-
-    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
-        with os.scandir(folder) as entries:
-            yield from (entry.path for entry in entries if entry.is_file())
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)

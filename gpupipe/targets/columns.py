@@ -29,14 +29,14 @@ class Texts(Protocol):
     def many(self, indices: I64) -> list[bytes]: ...
 
 
-_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "float32": np.float32}
+_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 
 
 class NumberColumn(Target):
     """One number, boolean or array per image.
 
-    A batch has the type that ``default_collate`` produces from Python values: i64[B], f64[B] or bool[B]; or f32[B]; or
-    the type of the column.
+    A batch has the type that ``default_collate`` produces from Python values: i64[B], f64[B] or bool[B]; or the type of
+    the column.
 
     >>> weights = NumberColumn(np.array([0.5, 2.0, 1.0]))
     >>> weights.collate(weights.of(np.array([2, 0])))
@@ -47,9 +47,7 @@ class NumberColumn(Target):
         kind: type of the values; ``None`` keeps that of the column.
     """
 
-    def __init__(
-        self, column: npt.NDArray[Any] | Numbers, kind: Literal["bool", "int", "float", "float32"] | None = None
-    ):
+    def __init__(self, column: npt.NDArray[Any] | Numbers, kind: Literal["bool", "int", "float"] | None = None):
         self.column = column
         self.kind = kind
         self._dtype: np.dtype[Any] = column.dtype if kind is None else np.dtype(_DTYPES[kind])

@@ -48,7 +48,7 @@ class Client(ABC):
     def look(self, urls: Sequence[str]) -> list[Found | OSError]: ...
 
     @abstractmethod
-    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
+    def names(self, folder: str, start: str, deep: bool) -> list[str]:
         """Return the URLs of all containers below a folder, which ends with a slash. Raises :class:`OSError`.
 
         Containers whose names in it do not begin with ``start`` may be omitted and, unless ``deep``, those in
@@ -98,7 +98,7 @@ class Obstore(Client):
             raise OSError(errno.EINVAL, CHANGED)
         return data
 
-    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
+    def names(self, folder: str, start: str, deep: bool) -> list[str]:
         return self._requests.results(
             [lambda: with_retries(lambda: folder, lambda: self._names(folder, start, deep), REMOTE_WAITS)]
         )[0]

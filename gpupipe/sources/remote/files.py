@@ -74,9 +74,9 @@ class RemoteFiles(Storage):
         urls = [os.fsdecode(path) for path in paths]
         return self._client(urls[0]).look(urls) if urls else []
 
-    def names(self, folder: bytes, start: bytes = b"", deep: bool = True) -> Iterator[bytes]:
-        url = os.fsdecode(folder)
-        return map(os.fsencode, self._client(url).names(url, os.fsdecode(start), deep))
+    def names(self, folder: str, start: str, deep: bool) -> list[str]:
+        """Return the URLs of containers below a folder; see :meth:`.clients.Client.names`."""
+        return self._client(folder).names(folder, start, deep)
 
     def open(self, path: bytes) -> IO[bytes]:
         (found,) = self.look([path])

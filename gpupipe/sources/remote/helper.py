@@ -54,7 +54,7 @@ class Helper(Client):
         found: list[Found | OSError] = self._ask("look", list(urls))
         return found
 
-    def names(self, folder: str, start: str = "", deep: bool = True) -> list[str]:
+    def names(self, folder: str, start: str, deep: bool) -> list[str]:
         names: list[str] = self._ask("names", folder, start, deep)
         return names
 
