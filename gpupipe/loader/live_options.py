@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ..engines.dali.presence import installed
+from ..engines.dali.options import installed
 from ..errors import ConfigError, MissingDependency
 from ..planning.blocks import BlockShuffle
 from ..reading.kept import DecodedCache

@@ -16,7 +16,7 @@ from clips import BATCH, NAMES, TENSOR, clips
 from support import plans_of
 
 from gpupipe import engines, transforms as T
-from gpupipe.engines.dali.presence import installed
+from gpupipe.engines.dali.options import installed
 from gpupipe.engines.host.clip_frames import ClipBatches
 from gpupipe.engines.torch.reference import reference
 from gpupipe.kernels.geometry import resize, resize_by_torch

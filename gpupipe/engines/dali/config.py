@@ -9,8 +9,7 @@ from ...errors import ConfigError, MissingDependency, PipelineError
 from ...reading.setup import Setup
 from ..base import Engine, EngineConfig
 from .codings import by_pillow
-from .options import Options
-from .presence import installed
+from .options import Options, installed
 
 
 @dataclass(frozen=True)

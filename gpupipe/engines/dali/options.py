@@ -1,7 +1,8 @@
-"""The values of the DALI engine's options, checked."""
+"""Whether DALI is installed, and the values of its engine's options, checked."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -10,6 +11,14 @@ from typing import Any, Literal, get_args
 from ...errors import ConfigError
 
 Video = Literal["auto", "pyav", "nvdec"]
+
+
+def installed() -> bool:
+    """Return whether DALI can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec("nvidia.dali") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ...errors import ConfigError, EngineError, MissingDependency
-from .presence import installed
+from .options import installed
 
 
 def loaded() -> bool:
