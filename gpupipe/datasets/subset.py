@@ -74,15 +74,16 @@ class Subset(Dataset[Sample, Batches]):
     def __len__(self) -> int:
         return len(self.indices)
 
+    def _chosen(self, column: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if column is None else column[self.indices]
+
     @cached_property
     def sizes(self) -> npt.NDArray[np.int32] | None:
-        sizes = self.dataset.sizes
-        return None if sizes is None else sizes[self.indices]
+        return self._chosen(self.dataset.sizes)
 
     @cached_property
     def labels(self) -> npt.NDArray[np.int64] | None:
-        labels = self.dataset.labels
-        return None if labels is None else labels[self.indices]
+        return self._chosen(self.dataset.labels)
 
     @property
     def columns(self) -> Mapping[str, Target]:
@@ -95,18 +96,15 @@ class Subset(Dataset[Sample, Batches]):
 
     @property
     def orientations(self) -> npt.NDArray[np.uint8] | None:
-        known = self.dataset.orientations
-        return None if known is None else known[self.indices]
+        return self._chosen(self.dataset.orientations)
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64] | None:
-        known = self.dataset.file_sizes
-        return None if known is None else known[self.indices]
+        return self._chosen(self.dataset.file_sizes)
 
     @property
     def pages(self) -> npt.NDArray[np.int64] | None:
-        known = self.dataset.pages
-        return None if known is None else known[self.indices]
+        return self._chosen(self.dataset.pages)
 
     @cached_property
     def fingerprint(self) -> str:
