@@ -236,6 +236,12 @@ def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def images(numbered: Path) -> list[bytes]:
+    """The files of ``numbered``."""
+    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+
+
+@pytest.fixture(scope="session")
 def videos() -> dict[str, Path]:
     """Small videos by name; see ``videos.py``. Read only: all tests share them."""
     pytest.importorskip("av")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import error, gpupipe
-from support import add_member, write_photos
+from support import add_member
 from tfrecords import example, tfrecord
 
 from gpupipe import datasets
@@ -25,9 +25,8 @@ KEYS = ["a/0001", "b.c/0002", "0003", "z/0004"]
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = write_photos(tmp_path_factory.mktemp("photos"))
-    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))[:N]]
+def images(images: list[bytes]) -> list[bytes]:
+    return images[:N]
 
 
 def vector(i: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from command_line import error, gpupipe
 from format_cases import CASES, write_tar
 from store import BUCKET, Store, store
-from support import N, write_photos
+from support import N
 
 from gpupipe import datasets
 from gpupipe.commands.sources import KINDS, kind_of
@@ -18,12 +18,6 @@ from gpupipe.errors import DatasetError
 from gpupipe.sources.label_names import names_beside, text_of
 from gpupipe.sources.remote import files
 from gpupipe.sources.storage import LOCAL
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = write_photos(tmp_path_factory.mktemp("numbered"))
-    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
 
 
 def all_of(dataset: Any) -> list[Any]:

@@ -25,12 +25,6 @@ def _control_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.fixture(scope="session")
-def images(numbered: Path) -> list[bytes]:
-    """The files of ``numbered``."""
-    return [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
-
-
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)

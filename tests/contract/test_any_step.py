@@ -98,15 +98,6 @@ def test_a_plan_needs_no_file_and_no_earlier_step() -> None:
         assert not loader._session.running.engines  # type: ignore[attr-defined]
 
 
-def test_plans_are_those_of_the_epoch(numbered: Path) -> None:
-    with DataLoader(make_dataset("folder", numbered, TRAIN), engine="null", **OPTIONS) as loader:
-        for step, (plan, _) in enumerate(loader):
-            again = loader.plan_at(0, step)
-            assert (again.indices == plan.indices).all() and repr(again) == repr(plan)
-            for one, other in zip(again.ops or (), plan.ops or (), strict=True):
-                assert all(np.array_equal(one.numbers()[name], other.numbers()[name]) for name in one.numbers())
-
-
 def test_what_cannot_be_had_is_refused(numbered: Path) -> None:
     dataset = make_dataset("folder", numbered, EVAL)
 

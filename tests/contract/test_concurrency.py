@@ -162,18 +162,6 @@ def test_every_iterator_is_an_epoch_of_its_own(decoding: Case, train: Make) -> N
         assert same(list(loader), wanted[2])
 
 
-def test_a_loop_within_a_loop_over_the_same_loader(decoding: Case, train: Make) -> None:
-    """Each inner loop is a new epoch, and the outer one goes on after it."""
-    wanted = alone(decoding, training)
-    outer, inner = [], []
-    with train() as loader:
-        for batch in loader:
-            outer.append(batch)
-            inner.append(list(loader))
-    assert same(outer, wanted[0])
-    assert len(inner) == 5 and all(same(got, want) for got, want in zip(inner, wanted[1:], strict=True))
-
-
 def test_threads_with_iterators_of_one_loader(decoding: Case, train: Make) -> None:
     """Each has an epoch of its own; which one, nobody knows."""
     with train() as loader:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from support import BATCH, SEED, Case, N, all_seen, gray_difference, identical, images_of, plans_of, resolved, seen
@@ -87,12 +85,6 @@ def test_break_leaves_a_whole_next_epoch(case: Case) -> None:
     epoch = loader.state_dict()["epoch"]
     assert epoch == 2  # in the middle of it
     assert all_seen(loader) == [i for plan in plans_of(case.dataset(), epoch=3) for i in plan.indices.tolist()]
-
-
-def test_iterators_are_iterators(case: Case) -> None:
-    iterator = iter(case.loader())
-    assert isinstance(iterator, Iterator)
-    assert iter(iterator) is iterator
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -25,8 +25,7 @@ NAMED = {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory, numbered: Path) -> dict[str, Any]:
-    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+def written(tmp_path_factory: pytest.TempPathFactory, images: list[bytes]) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("formats")
     found = {}
     for name in NAMED:
@@ -66,15 +65,13 @@ def test_a_column_that_no_sample_has(name: str, written: dict[str, Any]) -> None
         make(written[name], columns=["nope"])
 
 
-def test_columns_of_a_list(numbered: Path, tmp_path: Path) -> None:
-    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+def test_columns_of_a_list(images: list[bytes], tmp_path: Path) -> None:
     given = CASES["manifest"].write(images, tmp_path)
     with pytest.raises(DatasetError, match="no column 'nope'; it has 'path', 'offset', 'length', 'label'; correct"):
         ours.Manifest(given, columns=["nope"])
 
 
-def test_columns_of_hugging_face(numbered: Path, tmp_path: Path) -> None:
-    images = [path.read_bytes() for path in sorted(numbered.rglob("*.jpg"))]
+def test_columns_of_hugging_face(images: list[bytes], tmp_path: Path) -> None:
     case = CASES["huggingface"]
     given = case.write(images, tmp_path)
     for argument, value in (("columns", ["nope"]), ("label", "nope"), ("image", "nope")):

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import torch
 from gpu_tools import ASKED, DEVICE, DRY_RUN
-from support import write_photos
 
 from gpupipe.bench import machine
 from gpupipe.testing.photos import make_photos
@@ -95,12 +94,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name, values in _MEASURED.items():
         shown = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
         terminalreporter.write_line(f"{name}: {shown}")
-
-
-@pytest.fixture(scope="session")
-def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small photographs; the label of each is its index."""
-    return write_photos(tmp_path_factory.mktemp("numbered"))
 
 
 @pytest.fixture(scope="session")

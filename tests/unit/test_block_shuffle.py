@@ -76,11 +76,8 @@ def test_no_more_blocks_are_open_than_asked_for() -> None:
 
 
 @pytest.fixture(scope="module")
-def tars(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("blocks")
-    images = [path.read_bytes() for path in sorted(write_photos(folder / "photos").rglob("*.jpg"))]
-    (folder / "tars").mkdir()
-    return write_tar(images, folder / "tars")
+def tars(tmp_path_factory: pytest.TempPathFactory, images: list[bytes]) -> str:
+    return write_tar(images, tmp_path_factory.mktemp("blocks"))
 
 
 def loader(tars: str, **arguments: Any) -> DataLoader:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from command_line import error
 from format_cases import table, write_tar, write_tfrecord
-from support import write_photos
 from tfrecords import example, tfrecord
 
 from gpupipe import datasets
@@ -38,9 +37,8 @@ CODECS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = write_photos(tmp_path_factory.mktemp("numbered"), 7)
-    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+def images(images: list[bytes]) -> list[bytes]:
+    return images[:7]
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -12,7 +12,7 @@ from support import settings_of
 from gpupipe import transforms as T
 from gpupipe.errors import ConfigError, PipelineError
 from gpupipe.transforms import auto_augment_tables as tables
-from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Warp
+from gpupipe.transforms.ops import AutoContrast, Brightness, Equalize, Invert, Mix, Op, Posterize, Solarize, Warp
 from gpupipe.transforms.transform import Images
 
 SIZE = (224, 180)
@@ -90,6 +90,20 @@ def test_ops_do_not_depend_on_draws_or_sizes(name: str) -> None:
         for seed, n, size in ((0, 500, SIZE), (1, 1, (5, 9)), (2, 3, (640, 480)))
     }
     assert len(specs) == 1
+
+
+def test_neutral_numbers_where_an_op_is_not_drawn() -> None:
+    ops, _ = resolve(T.RandAugment(1))
+    for op in ops:
+        rest = ~op.mask  # type: ignore[attr-defined]
+        if isinstance(op, Brightness):
+            assert (op.factor[rest] == 1).all() and (op.factor[op.mask] != 1).all()
+        if isinstance(op, Posterize):
+            assert (op.bits[rest] == 8).all()
+        if isinstance(op, Solarize):
+            assert (op.threshold[rest] == 255).all()
+        if isinstance(op, Warp):
+            assert (op.matrix[rest] == [1, 0, 0, 0, 1, 0]).all() and (op.turns[rest] == -1).all()
 
 
 def test_only_what_can_happen_is_in_the_graph() -> None:

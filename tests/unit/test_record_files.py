@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from format_cases import bad, content, numbered, write_tfrecord
-from support import write_photos
 from tfrecords import example, message, tfrecord
 
 from gpupipe.datasets import ImageFolder, TFRecord, Zip
@@ -21,13 +20,8 @@ from gpupipe.errors import DatasetError, MissingDependency
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"), 6)
-
-
-@pytest.fixture(scope="module")
-def images(photos: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]
+def images(images: list[bytes]) -> list[bytes]:
+    return images[:6]
 
 
 class TestTFRecord:
@@ -148,12 +142,12 @@ class TestZip:
                 archive.writestr(name, data)
         return folder / "a.zip"
 
-    def test_order_and_classes_are_those_of_the_unpacked_folder(self, photos: Path, tmp_path: Path) -> None:
-        names = sorted((str(p.relative_to(photos)) for p in photos.rglob("*.jpg")), reverse=True)
+    def test_order_and_classes_are_those_of_the_unpacked_folder(self, numbered: Path, tmp_path: Path) -> None:
+        names = sorted((str(p.relative_to(numbered)) for p in numbered.rglob("*.jpg")), reverse=True)
         path = self.write(
-            tmp_path, {f"data/{n}": (photos / n).read_bytes() for n in names} | {"data/about.txt": b"hello"}
+            tmp_path, {f"data/{n}": (numbered / n).read_bytes() for n in names} | {"data/about.txt": b"hello"}
         )
-        found, folder = Zip(path), ImageFolder(photos)
+        found, folder = Zip(path), ImageFolder(numbered)
         assert found.classes == folder.classes
         assert content(found) == [(Path(path).read_bytes(), label) for path, label in content(folder)]
         assert found.describe(1) == f"{path}:data/class001/photo.jpg"

@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import write_photos
 
 from gpupipe import DataLoader, SampleError, datasets, transforms as T
 from gpupipe.pipelines import cifar, imagenet, simclr
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("photos"))
-
-
-def test_it_is_a_row_of_a_batch(photos: Path) -> None:
-    ds = datasets.ImageFolder(photos, imagenet.val(16, resize=20))
+def test_it_is_a_row_of_a_batch(numbered: Path) -> None:
+    ds = datasets.ImageFolder(numbered, imagenet.val(16, resize=20))
     with DataLoader(ds, batch_size=4, engine="torch", num_workers=0, device="cpu") as loader:
         images, target = next(iter(loader))
     for i in range(4):
@@ -29,26 +23,26 @@ def test_it_is_a_row_of_a_batch(photos: Path) -> None:
     assert torch.equal(ds[-1][0], ds[len(ds) - 1][0])
 
 
-def test_without_a_transform_it_is_the_picture(photos: Path) -> None:
-    ds = datasets.ImageFolder(photos)
+def test_without_a_transform_it_is_the_picture(numbered: Path) -> None:
+    ds = datasets.ImageFolder(numbered)
     image, label = ds[3]
     assert image.mode == "RGB" and image.size[::-1] == tuple(ds.sizes[3]) and label == 3
 
 
-def test_random_numbers_are_torchs(photos: Path) -> None:
-    ds = datasets.ImageFolder(photos, imagenet.train(16))
+def test_random_numbers_are_torchs(numbered: Path) -> None:
+    ds = datasets.ImageFolder(numbered, imagenet.train(16))
     torch.manual_seed(3)
     first, second = ds[0][0], ds[0][0]
     torch.manual_seed(3)
     assert torch.equal(ds[0][0], first) and not torch.equal(first, second)
 
 
-def test_views_and_what_works_on_batches(photos: Path) -> None:
-    views, _ = datasets.ImageFolder(photos, simclr.train(16))[0]
+def test_views_and_what_works_on_batches(numbered: Path) -> None:
+    views, _ = datasets.ImageFolder(numbered, simclr.train(16))[0]
     assert [tuple(view.shape) for view in views] == [(3, 16, 16)] * 2 and not torch.equal(*views)
     plain = [T.Resize((8, 8)), T.ToTensor()]
-    mixed = datasets.ImageFolder(photos, [*plain, T.MixUp(num_classes=64)])
-    assert torch.equal(mixed[0][0], datasets.ImageFolder(photos, plain)[0][0])
+    mixed = datasets.ImageFolder(numbered, [*plain, T.MixUp(num_classes=64)])
+    assert torch.equal(mixed[0][0], datasets.ImageFolder(numbered, plain)[0][0])
     assert type(mixed[0][1]) is int
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from format_cases import bad, content, numbered, table, write_hdf5
-from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same, write_photos
+from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same
 
 from gpupipe import DataLoader
 from gpupipe.datasets import HDF5, Arrays, HDF5Arrays, Parquet
@@ -24,9 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = write_photos(tmp_path_factory.mktemp("photos"), 9)
-    return [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+def images(images: list[bytes]) -> list[bytes]:
+    return images[:9]
 
 
 class TestParquet:

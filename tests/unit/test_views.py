@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support import write_photos
 
 from gpupipe import transforms as T
 from gpupipe.bench.measure import count_images
@@ -82,18 +81,13 @@ def test_what_cannot_be_is_refused(make: Any, match: str) -> None:
 # ---- what has to know of views
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("views"), 6)
-
-
 TWO = T.Compose([T.MultiView([T.RandomResizedCrop(32), T.RandomResizedCrop(16)]), T.ToTensor()])
 
 
-def test_compare_tells_of_each_view(folder: Path) -> None:
+def test_compare_tells_of_each_view(numbered: Path) -> None:
     pytest.importorskip("nvidia.dali")
     pipeline = T.Compose([T.Resize(50), *TWO, T.RandomHorizontalFlip()])
-    found = compare(ImageFolder(folder, None), pipeline, samples=6)
+    found = compare(ImageFolder(numbered, None), pipeline, samples=6)
     names = [step.name for step in found.steps]
     assert names == [
         "decode",
@@ -105,17 +99,17 @@ def test_compare_tells_of_each_view(folder: Path) -> None:
     assert sizes <= {(32, 32, 3), (16, 16, 3)}
 
 
-def test_compare_leaves_out_what_both_engines_share(folder: Path) -> None:
+def test_compare_leaves_out_what_both_engines_share(numbered: Path) -> None:
     pytest.importorskip("nvidia.dali")
     pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), T.MixUp(num_classes=2)])
-    found = compare(ImageFolder(folder, None), pipeline, samples=4)
+    found = compare(ImageFolder(numbered, None), pipeline, samples=4)
     assert [step.name for step in found.steps] == ["decode", "CenterCrop", "ToTensor, the whole"] and found.ok
 
 
-def test_compare_promises_nothing_of_a_function(folder: Path) -> None:
+def test_compare_promises_nothing_of_a_function(numbered: Path) -> None:
     pytest.importorskip("nvidia.dali")
     pipeline = T.Compose([T.CenterCrop(32), T.ToTensor(), T.Lambda(torch.square)])
-    found = compare(ImageFolder(folder, None), pipeline, samples=4)
+    found = compare(ImageFolder(numbered, None), pipeline, samples=4)
     assert [step.verdict for step in found.steps] == ["ok", "ok", "ok", "not measured"]
 
 
