@@ -145,12 +145,6 @@ def test_weighted_without_replacement_has_the_distribution_of_drawing_one_by_one
     assert chi_square_p([seen.count(p) for p in pairs], expected) > P
 
 
-def test_weighted_without_replacement_repeats_nothing() -> None:
-    w = np.random.default_rng(0).random(500)
-    drawn = weighted(w, 500, False, 0, 0).indices
-    assert np.array_equal(np.sort(drawn), np.arange(500))
-
-
 @pytest.mark.parametrize("w", [[], [0, 0], [1, -1], [1, math.nan], [1, math.inf], [[1, 2]]])
 def test_weighted_refuses_weights(w: list[float]) -> None:
     with pytest.raises(ConfigError, match="finite numbers, none negative and not all zero"):
