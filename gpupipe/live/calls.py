@@ -140,7 +140,7 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
         and all(part is Ellipsis or isinstance(part, slice) for part in parts)
     ):
         window = _window(step.shape, parts)
-    moves = None if window is None or min(window[2:]) < 1 else rows.erase(step.size, *window, value)  # type: ignore[union-attr]
+    moves = None if window is None or min(window[2:]) < 1 else rows.found(rows.erase, step.size, *window, value)  # type: ignore[union-attr]
     if moves is not None and not isinstance(value, WaitingTensor):
         kept = value.clone() if isinstance(value, Tensor) else value
         tensor.step = _op(tensor, lambda x: _with_item(x, index, kept), moves).step

@@ -64,7 +64,7 @@ def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool
     def instead(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
         step = step_of(image)
         given = None if step is None else ordered(args, kwargs)
-        moves = None if step is None or given is None else row(step.size, *given)
+        moves = None if step is None or given is None else rows.found(row, step.size, *given)
         if moves is None or step is None or (step.mode == "L" and _has_color(given or ())):
             return really(image, *args, **kwargs)
         return record(image, lambda im: really(im, *args, **kwargs), moves, mode=mode, keeps_info=keeps_info)
@@ -79,7 +79,7 @@ def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
     """``ImageEnhance._Enhance.enhance``"""
     name, step = type(enhancer).__name__, step_of(enhancer.image)
     known = step is not None and type(enhancer) is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
-    moves = rows.adjusted(step.size, name, factor) if known and step is not None else None
+    moves = rows.found(rows.adjusted, step.size, name, factor) if known and step is not None else None
     if moves is None:
         return really(enhancer, factor)
     kind = type(enhancer)
@@ -247,7 +247,7 @@ def _tensor(function: Any, row: Callable[..., Moves | None]) -> None:
     def instead(really: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(tensor, WaitingTensor) and isinstance(tensor.step, PixelStep):
             given = ordered(args, kwargs)
-            moves = None if given is None else row(tensor.step, *given)
+            moves = None if given is None else rows.found(row, tensor.step, *given)
             made = changed(tensor, lambda x: really(x, *args, **kwargs), moves)
             if made is not NotImplemented:
                 return made

@@ -7,7 +7,6 @@ for arguments that no op stands for. The library itself then does the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -32,17 +31,12 @@ _QUARTERS = {Image.Transpose.ROTATE_90: 1, Image.Transpose.ROTATE_180: 2, Image.
 _TURNED: dict[int, tuple[Any, ...]] = {1: (0, -1, "w", 1, 0, 0), 2: (-1, 0, "w", 0, -1, "h"), 3: (0, 1, 0, -1, 0, "h")}
 
 
-def _understood(row: Callable[P, Moves | None]) -> Callable[P, Moves | None]:
-    """Return ``None`` for arguments that a row cannot read. The library will say what it thinks of them."""
-
-    @wraps(row)
-    def tried(*args: P.args, **kwargs: P.kwargs) -> Moves | None:
-        try:
-            return row(*args, **kwargs)
-        except Exception:
-            return None
-
-    return tried
+def found(row: Callable[P, Moves | None], *args: P.args, **kwargs: P.kwargs) -> Moves | None:
+    """Return what a row says; ``None`` for arguments that it cannot read, of which the library knows what to say."""
+    try:
+        return row(*args, **kwargs)
+    except Exception:
+        return None
 
 
 def _whole(*values: Any) -> bool:
@@ -99,7 +93,6 @@ def flipped(size: Size, axis: str) -> Moves:
     return (Move(ops.Flip, (), (("axis", axis),), size),)
 
 
-@_understood
 def crop(size: Size, box: Any = None) -> Moves | None:
     """``Image.crop``"""
     if box is None:
@@ -108,7 +101,6 @@ def crop(size: Size, box: Any = None) -> Moves | None:
     return cropped(size, int(top), int(left), int(bottom - top), int(right - left))
 
 
-@_understood
 def resize(size: Size, to: Any, resample: Any = None, box: Any = None, reducing_gap: Any = None) -> Moves | None:
     """``Image.resize``, whose default for RGB and L is bicubic."""
     width, height = to
@@ -119,7 +111,6 @@ def resize(size: Size, to: Any, resample: Any = None, box: Any = None, reducing_
     return resized(size, int(height), int(width), str(how)) if known else None
 
 
-@_understood
 def transpose(size: Size, method: Any) -> Moves | None:
     """``Image.transpose``"""
     if method in _FLIPS:
@@ -146,7 +137,6 @@ def _warped(
     return (Move(ops.Warp, numbers, (("interpolation", how), ("fill", fill), ("kind", kind)), to),)
 
 
-@_understood
 def transform(
     size: Size, to: Any, method: Any, data: Any = None, resample: Any = 0, fill: Any = 1, fillcolor: Any = None
 ) -> Moves | None:
@@ -163,7 +153,6 @@ def transform(
     return (Move(ops.Perspective, (("coefficients", numbers[:8]),), settings, size),)
 
 
-@_understood
 def expand(size: Size, border: Any = 0, fill: Any = 0) -> Moves | None:
     """``ImageOps.expand``"""
     sides = tuple(border) if isinstance(border, (tuple, list)) else (border,)
@@ -174,7 +163,6 @@ def expand(size: Size, border: Any = 0, fill: Any = 0) -> Moves | None:
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color)
 
 
-@_understood
 def pad(size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Moves | None:
     """torchvision's ``pad``. Negative numbers crop."""
     sides = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,)
@@ -194,8 +182,9 @@ def pad(size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant")
 # ---- colors
 
 
-def _masked(op: type[ops.Op], size: Size, **numbers: Any) -> Moves:
-    return (Move(op, tuple(numbers.items()), (), size),)
+def _one(op: type[ops.Op], size: Size, kind: Kind | None = None, **numbers: Any) -> Moves:
+    """Return an op that keeps the size."""
+    return (Move(op, tuple(numbers.items()), () if kind is None else (("kind", kind),), size),)
 
 
 def gray(size: Size, kind: Kind = "pil") -> Moves:
@@ -211,54 +200,45 @@ ADJUSTED: dict[str, type[ops.Op]] = {
 }
 
 
-@_understood
 def adjusted(size: Size, name: str, factor: Any, kind: Kind = "pil") -> Moves | None:
     """``ImageEnhance``, by the name of its class."""
-    return (Move(ADJUSTED[name], (("factor", float(factor)),), (("kind", kind),), size),)
+    return _one(ADJUSTED[name], size, kind, factor=float(factor))
 
 
-@_understood
 def adjust_hue(size: Size, hue_factor: Any, kind: Kind = "pil") -> Moves | None:
     """torchvision's ``adjust_hue``"""
-    if not -0.5 <= hue_factor <= 0.5:
-        return None
-    return (Move(ops.Hue, (("factor", float(hue_factor)),), (("kind", kind),), size),)
+    return _one(ops.Hue, size, kind, factor=float(hue_factor)) if -0.5 <= hue_factor <= 0.5 else None
 
 
-@_understood
 def filter(size: Size, filter: Any) -> Moves | None:
     """``Image.filter`` with a Gaussian blur"""
     found = filter() if isinstance(filter, type) else filter
     if type(found) is not ImageFilter.GaussianBlur or not isinstance(found.radius, (int, float)):
         return None
-    return _masked(ops.BoxBlur, size, radius=float(found.radius))
+    return _one(ops.BoxBlur, size, radius=float(found.radius))
 
 
-@_understood
 def permuted(size: Size, permutation: Any) -> Moves | None:
     """torchvision's ``permute_channels`` of three channels"""
     order = tuple(map(int, permutation))
-    return _masked(ops.ChannelPermutation, size, permutation=order) if sorted(order) == [0, 1, 2] else None
+    return _one(ops.ChannelPermutation, size, permutation=order) if sorted(order) == [0, 1, 2] else None
 
 
-@_understood
 def posterize(size: Size, bits: Any) -> Moves | None:
     """``ImageOps.posterize``"""
-    return _masked(ops.Posterize, size, bits=int(bits)) if _whole(bits) and 0 <= bits <= 8 else None
+    return _one(ops.Posterize, size, bits=int(bits)) if _whole(bits) and 0 <= bits <= 8 else None
 
 
-@_understood
 def solarize(size: Size, threshold: Any = 128) -> Moves | None:
     """``ImageOps.solarize``"""
-    return _masked(ops.Solarize, size, threshold=float(threshold))
+    return _one(ops.Solarize, size, threshold=float(threshold))
 
 
 def invert(size: Size) -> Moves:
     """``ImageOps.invert``"""
-    return _masked(ops.Invert, size)
+    return _one(ops.Invert, size)
 
 
-@_understood
 def autocontrast(
     size: Size,
     cutoff: Any = 0,
@@ -270,22 +250,19 @@ def autocontrast(
 ) -> Moves | None:
     """``ImageOps.autocontrast``"""
     known = cutoff == 0 and ignore is None and mask is None and not preserve_tone
-    return (Move(ops.AutoContrast, (), (("kind", kind),), size),) if known else None
+    return _one(ops.AutoContrast, size, kind) if known else None
 
 
-@_understood
 def equalize(size: Size, mask: Any = None, *, kind: Kind = "pil") -> Moves | None:
     """``ImageOps.equalize``"""
-    return (Move(ops.Equalize, (), (("kind", kind),), size),) if mask is None else None
+    return _one(ops.Equalize, size, kind) if mask is None else None
 
 
-@_understood
 def to_grayscale(size: Size, num_output_channels: Any = 1) -> Moves | None:
     """torchvision's ``to_grayscale`` of PIL images to three channels"""
     return gray(size) if num_output_channels == 3 else None
 
 
-@_understood
 def gaussian_blur(size: Size, kernel_size: Any, sigma: Any = None, kind: Kind = "pil") -> Moves | None:
     """torchvision's ``gaussian_blur``"""
     sizes = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size) * (3 - len(kernel_size))
@@ -319,7 +296,6 @@ def _how(interpolation: Any) -> str:
     return str(how)
 
 
-@_understood
 def affine_image(
     size: Size, angle: Any, translate: Any, scale: Any, shear: Any, interpolation: Any = "nearest", fill: Any = None,
     center: Any = None,
@@ -336,7 +312,6 @@ def affine_image(
     return of_op(op, size)
 
 
-@_understood
 def rotate_image(
     size: Size, angle: Any, interpolation: Any = "nearest", expand: bool = False, center: Any = None, fill: Any = None
 ) -> Moves | None:
@@ -348,7 +323,6 @@ def rotate_image(
     return of_op(op, size)
 
 
-@_understood
 def perspective_image(
     size: Size, startpoints: Any, endpoints: Any, interpolation: Any = "bilinear", fill: Any = None,
     coefficients: Any = None,
@@ -360,20 +334,17 @@ def perspective_image(
     return (Move(ops.Perspective, (("coefficients", tuple(map(float, coefficients))),), settings, size),)
 
 
-@_understood
 def affine(size: Size, matrix: Any, interpolation: Any = "nearest", fill: Any = None) -> Moves | None:
     """v1's ``affine`` of tensors, with the matrix of a map between positions relative to the center"""
     matrix = tuple(map(float, matrix))
     return _warped(size, matrix, size, -1, _how(interpolation), _tensor_fill(fill), "tensor")
 
 
-@_understood
 def perspective(size: Size, coefficients: Any, interpolation: Any = "bilinear", fill: Any = None) -> Moves | None:
     """v1's ``perspective`` of tensors"""
     return perspective_image(size, None, None, interpolation, fill, coefficients)
 
 
-@_understood
 def resize_image(
     size: Size, to: Any, interpolation: Any = "bilinear", max_size: Any = None, antialias: Any = True
 ) -> Moves | None:
@@ -385,7 +356,6 @@ def resize_image(
     return resized(size, int(to[0]), int(to[1]), how, kind="tensor", antialias=antialias)
 
 
-@_understood
 def erase(size: Size, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bool = False) -> Moves | None:
     """torchvision's ``erase`` with one color"""
     value = torch.as_tensor(v)
@@ -400,7 +370,6 @@ def to_dtype(size: Size, dtype: torch.dtype, *, scale: bool, kind: Kind) -> Move
     return (Move(ops.ToDtype, (), settings, size),)
 
 
-@_understood
 def normalize(size: Size, mean: Any, std: Any, inplace: bool = False) -> Moves | None:
     """torchvision's ``normalize`` of three channels"""
     means, stds = (tuple(float(value) for value in values) for values in (mean, std))
