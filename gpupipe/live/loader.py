@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data import DataLoader as TorchLoader, IterableDataset
-from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+from torch.utils.data import IterableDataset
+from torch.utils.data.dataloader import DataLoader as TorchLoader, _DatasetKind, _SingleProcessDataLoaderIter
 from torch.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 
 from ..planning.bad_samples import OnError

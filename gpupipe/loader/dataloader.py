@@ -8,8 +8,8 @@ from textwrap import indent
 from typing import Any, Unpack, overload
 
 import torch
-from torch.utils.data import DataLoader as TorchLoader, IterableDataset, default_collate
-from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data.dataloader import DataLoader as TorchLoader, _DatasetKind
 
 from .. import provided
 from ..datasets.dataset import Batches, Dataset

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch.utils.data import IterableDataset
+from torch.utils.data.dataloader import DataLoader as TorchLoader
+
 from ..errors import ConfigError
 from ..translate.classes import class_name
 from ..types import Shard
@@ -46,8 +49,6 @@ def from_torch(
     >>> images.shape, target
     (torch.Size([2, 3, 8, 8]), tensor([4, 3]))
     """
-    from torch.utils.data import DataLoader as TorchLoader, IterableDataset
-
     from .dataloader import DataLoader
 
     if not isinstance(torch_loader, TorchLoader):

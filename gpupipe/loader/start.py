@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.utils.data._utils import collate as torch_collate
+from torch.utils.data.dataloader import DataLoader as TorchLoader
 
 from ..datasets.dataset import Dataset
 from ..errors import ConfigError, DatasetError
@@ -81,7 +82,7 @@ def _check(dataset: Any) -> None:
     for an object without samples."""
     if isinstance(dataset, (str, os.PathLike)):
         raise DatasetError(f"DataLoader: the dataset is {dataset!r}; {_named_class(os.fspath(dataset))}")
-    if isinstance(dataset, torch.utils.data.DataLoader):
+    if isinstance(dataset, TorchLoader):
         raise DatasetError(f"DataLoader: the dataset is a {type(dataset).__name__}; give its dataset")
     if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "__iter__"):
         raise DatasetError(

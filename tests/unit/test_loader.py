@@ -595,6 +595,14 @@ def test_what_is_no_dataset(arrays: Arrays) -> None:
             null(wrong)
 
 
+def test_a_function_in_the_place_of_torchs_class(arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as ``functools.partial(gpupipe.DataLoader, ...)``, for libraries that make their own loaders."""
+    theirs = torch.utils.data.DataLoader([1, 2, 3])
+    monkeypatch.setattr(torch.utils.data, "DataLoader", partial(DataLoader, device="cpu"))
+    assert [batch.tolist() for batch in torch.utils.data.DataLoader([1, 2, 3], batch_size=2)] == [[1, 2], [3]]
+    assert [batch.tolist() for batch in gpupipe.from_torch(theirs, device="cpu")] == [[1], [2], [3]]
+
+
 def test_a_whole_checkpoint_is_no_state(arrays: Arrays) -> None:
     loader = null(arrays)
     with pytest.raises(StateError, match=r"keys \['model', 'data'\]; pass its 'data', which is one"):
