@@ -19,6 +19,8 @@ from .switch import is_on
 _OURS = str(Path(__file__).parents[1])
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _INSTALLED = ("site-packages", "dist-packages")
+_FETCH = "torch.utils.data._utils.fetch"
+"""Module in which torch calls the script's code."""
 _LOAD = "PIL.Image.Image.load"
 _SHOWN = {"PIL.Image.Image.__array_interface__": "numpy.array"}
 """What a script calls that no frame of Python shows."""
@@ -104,10 +106,11 @@ def decoded(image: Any) -> None:
 
 
 def _place() -> str:
-    """Return the line of the script that runs, the function of a library that it calls, and the one that looks."""
+    """Return the line of the script that runs, the function of a library that it calls, and the one that looks; without
+    such a line, the function of a library that calls Pillow."""
     frame: FrameType | None = sys._getframe(2)
     calls: list[str] = []
-    while frame is not None:
+    while frame is not None and frame.f_globals.get("__name__") != _FETCH:
         path = frame.f_code.co_filename
         if not _is_library(path):
             inner = [calls[-1], calls[0]] if len(calls) > 1 and calls[0] != _LOAD else calls[-1:]
@@ -116,7 +119,8 @@ def _place() -> str:
         if not path.startswith((_OURS, "<")):
             calls.append(f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}")
         frame = frame.f_back
-    return calls[-1] if calls else "unknown"
+    at = next((n for n, call in enumerate(calls) if not call.startswith("PIL.")), len(calls))
+    return ": ".join([*calls[at : at + 1], *(_SHOWN.get(call, call) for call in calls[at - 1 : at])]) or "unknown"
 
 
 @functools.cache
@@ -140,7 +144,7 @@ def asks_for_type() -> bool:
     A tensor that waits belongs to a subclass, and nothing else shows it.
     """
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_globals.get("__name__") != "torch.utils.data._utils.fetch":
+    while frame is not None and frame.f_globals.get("__name__") != _FETCH:
         code = frame.f_code
         if not _is_library(code.co_filename) and compares_types(code):
             return True

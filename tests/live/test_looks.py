@@ -18,10 +18,13 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision import transforms as T, tv_tensors
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import functional as F, v2
 from torchvision.transforms.v2 import functional as F2
 
+from gpupipe import DataLoader
 from gpupipe.live.switch import switched
+from gpupipe.reasons import FallbackWarning
 
 from .beside import jpeg, outcome, same_batches, twice, waits, write_jpegs
 
@@ -360,3 +363,31 @@ def test_an_image_that_another_process_gets_is_real(tmp_path: Path, exact: None)
     data = Images(write_jpegs(tmp_path, 6))
     for workers in (0, 2):
         same_batches(lambda Loader: Loader(data, batch_size=2, num_workers=workers, collate_fn=kept))  # noqa: B023
+
+
+# ---- what a user is told
+
+
+def _as_array(im: Image.Image) -> Any:
+    return np.array(im)
+
+
+CHANGES: dict[str, tuple[Callable[[Image.Image], Any], str]] = {
+    "a function of the script": (_as_array, "test_looks.py:{}, in _as_array: numpy.array"),
+    "a list of libraries": (T.Compose([np.float32]), "torchvision.transforms.transforms.Compose.__call__: numpy.array"),
+    "a method of Pillow": (T.Compose([Image.Image.histogram]), "torchvision.transforms.transforms.Compose.__call__: "
+        "PIL.Image.Image.histogram"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_it_tells_who_looked(tmp_path: Path, name: str, workers: int) -> None:
+    change, place = CHANGES[name]
+    line = _as_array.__code__.co_firstlineno + 1
+    write_jpegs(tmp_path / "class", 2)
+    data = ImageFolder(tmp_path, T.Compose([T.Resize((8, 8)), change, np.mean]))
+    loader = DataLoader(data, batch_size=2, num_workers=workers, device="cpu")
+    with pytest.warns(FallbackWarning, match="reads pixels of 2 of 2 images"):
+        list(loader)
+    assert loader.stats()["images"]["looks"] == {place.format(line): 2}
