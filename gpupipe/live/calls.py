@@ -6,6 +6,7 @@ that they are called on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,8 +18,6 @@ from . import rows
 from .steps import CallStep, Move, PixelStep
 from .tensors import KNOWN, WaitingTensor, shared, waiting_in
 
-_SMALL = 64
-"""Largest number of values of a tensor that travels with a call."""
 _MEANT = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format)
 
 
@@ -239,8 +238,10 @@ def _affine(name: str, value: Any, channels: int) -> tuple[tuple[float, ...], tu
         numbers = (float(value),)
     else:
         return None
-    if name in ("mul", "div") and 0.0 in numbers:
+    if name == "div" and 0.0 in numbers:
         return None
+    if name == "mul" and any(abs(math.frexp(number)[0]) != 0.5 for number in numbers):
+        return None  # dividing by 1 / x is multiplying by x only for powers of two
     zero, one = (0.0,), (1.0,)
     return {
         "add": (tuple(-number for number in numbers), one),
@@ -254,15 +255,15 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
     """``add``, ``sub``, ``mul`` and ``div`` of an image of floats"""
 
     def call(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        step = _pixels(tensor)
-        if step is None or not step.dtype.is_floating_point or len(args) != 1 or kwargs:
-            waits = isinstance(tensor, WaitingTensor) and tensor.dtype.is_floating_point
-            return (_in_place if inplace else _new)(function, tensor, *args, **kwargs) if waits else NotImplemented
-        found = _affine(name, args[0], step.shape[0])
+        if not isinstance(tensor, WaitingTensor) or not tensor.dtype.is_floating_point:
+            return NotImplemented
         if inplace and tensor.family is not None:
             return NotImplemented
-        if found is None:
-            made = _by_values(_OUT_OF_PLACE.get(function, function), tensor, args[0])
+        step = _pixels(tensor)
+        found = _affine(name, args[0], step.shape[0]) if step is not None and len(args) == 1 and not kwargs else None
+        if step is None or found is None:
+            travel = all(_known(value) or _travels(value) for value in (*args, *kwargs.values()))
+            made = _later(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs) if travel else NotImplemented
         else:
             move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
             value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
@@ -272,10 +273,9 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
     return call
 
 
-def _by_values(function: Callable[..., Any], tensor: WaitingTensor, values: Any) -> Any:
-    """Arithmetic with a tensor such as a mask, which travels with the call, or which waits too"""
-    plain = type(values) is Tensor and values.device.type == "cpu" and not values.requires_grad
-    return _later(function, tensor, values) if plain or isinstance(values, WaitingTensor) else NotImplemented
+def _travels(value: Any) -> bool:
+    """Return whether a true tensor, such as a mask, can be kept with a call."""
+    return type(value) is Tensor and value.device.type == "cpu" and not value.requires_grad
 
 
 # ---- what keeps a tensor as it is

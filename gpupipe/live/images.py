@@ -86,7 +86,7 @@ def _begun(image: Any) -> Encoded | None:
     decoder, box, offset, args = image.tile[0]
     if decoder != "jpeg" or offset or args != (image.mode, "") or image.mode not in MODES:
         return None
-    if box != (0, 0, *image.size) or min(image.size) < 1 or ImageFile.LOAD_TRUNCATED_IMAGES:
+    if box != (0, 0, *image.size) or min(image.size) < 1:
         return None
     data, file = _content(image.fp)
     if data is None or jpeg(lambda n, at: bytes(data[at : at + n]), len(data), image.height, image.width, _HEAD):
@@ -204,7 +204,7 @@ def _load(really: Callable[[Any], Any], image: Any) -> Any:
     """``Image.load`` and ``ImageFile.load``."""
     step = step_of(image)
     if step is None:
-        if image._im is None:
+        if image._im is None and really.__qualname__ == "ImageFile.load":  # which calls the other one
             looks.decoded(image)
         return really(image)
     # Libraries call it to read the file, and let go of the result.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader as TorchLoader, Dataset
 from torchvision import transforms as T, tv_tensors
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import functional as F, v2
@@ -391,3 +391,28 @@ def test_it_tells_who_looked(tmp_path: Path, name: str, workers: int) -> None:
     with pytest.warns(FallbackWarning, match="reads pixels of 2 of 2 images"):
         list(loader)
     assert loader.stats()["images"]["looks"] == {place.format(line): 2}
+
+
+def test_whole_files_wait_if_pillow_may_read_incomplete_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many scripts set this flag."""
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    *_, last = sorted(write_jpegs(tmp_path / "class", 4).iterdir())
+    last.write_bytes(last.read_bytes()[:-200])
+    data = ImageFolder(tmp_path, T.Compose([_as_it_is, T.Resize((8, 8)), T.ToTensor()]))
+    loader = DataLoader(data, batch_size=4, device="cpu")
+    torch.testing.assert_close(next(iter(loader))[0], next(iter(TorchLoader(data, 4)))[0], atol=1 / 255, rtol=0)
+    assert loader.stats()["images"]["opened"] == 3
+
+
+def test_it_tells_what_does_not_wait(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    for k in range(3):
+        opened(k).save(tmp_path / "class" / f"{k}.png")
+    data = ImageFolder(tmp_path, T.Compose([_as_it_is, T.ToTensor()]))
+    loader = DataLoader(data, batch_size=3, device="cpu")
+    with pytest.warns(FallbackWarning, match=r"no plain JPEG files \(3 PNG, RGB\)"):
+        list(loader)
+
+
+def _as_it_is(im: Image.Image) -> Image.Image:
+    return im
