@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,13 +19,16 @@ from . import rows
 from .steps import CallStep, Move, PixelStep
 from .tensors import KNOWN, WaitingTensor, shared, waiting_in
 
-_MEANT = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.memory_format)
+_MEANT = (int, float, bool, str, type(None), np.number, torch.dtype, torch.device, torch.memory_format)
 
 
 def _known(value: Any) -> bool:
-    """Return whether an argument can be kept with a call: it is a constant, or a tensor that waits."""
+    """Return whether an argument can be kept with a call: a constant, a tensor that waits, or one like a mask."""
     if isinstance(value, (tuple, list)):
         return all(map(_known, value))
+    if type(value) is Tensor:  # not indices, which may be too large
+        known = value.dtype is torch.bool or value.dtype.is_floating_point
+        return known and value.device.type == "cpu" and not value.requires_grad
     return value is Ellipsis or isinstance(value, (*_MEANT, slice, WaitingTensor))
 
 
@@ -74,7 +78,7 @@ def _asks_for_layout(function: Callable[..., Any], kwargs: Mapping[str, Any]) ->
 
 
 def _new(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A function whose result has memory of its own, with constants"""
+    """A function whose result has memory of its own"""
     return _later(function, *args, **kwargs) if _known(args) and _known(tuple(kwargs.values())) else NotImplemented
 
 
@@ -174,7 +178,7 @@ _OUT_OF_PLACE: dict[Any, Callable[..., Any]] = {}
 
 def _unbound(function: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
     """``unbind``, which iterating calls too: views along the first dimension"""
-    if not isinstance(tensor, WaitingTensor) or dim != 0 or not tensor.dim():
+    if not isinstance(tensor, WaitingTensor) or dim not in (0, -tensor.dim()) or not tensor.dim():
         return NotImplemented
     return tuple(tensor[number] for number in range(len(tensor)))
 
@@ -252,18 +256,18 @@ def _affine(name: str, value: Any, channels: int) -> tuple[tuple[float, ...], tu
 
 
 def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
-    """``add``, ``sub``, ``mul`` and ``div`` of an image of floats"""
+    """``add``, ``sub``, ``mul`` and ``div`` of floats, and ``div`` of bytes"""
 
     def call(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(tensor, WaitingTensor) or not tensor.dtype.is_floating_point:
+        if not isinstance(tensor, WaitingTensor) or (inplace and tensor.family is not None):
             return NotImplemented
-        if inplace and tensor.family is not None:
+        floats, step = tensor.dtype.is_floating_point, _pixels(tensor)
+        if not floats and name != "div":  # a level more or less could be 255 more or less
             return NotImplemented
-        step = _pixels(tensor)
-        found = _affine(name, args[0], step.shape[0]) if step is not None and len(args) == 1 and not kwargs else None
+        alone = step is not None and floats and len(args) == 1 and not kwargs
+        found = _affine(name, args[0], step.shape[0]) if alone and step is not None else None
         if step is None or found is None:
-            travel = all(_known(value) or _travels(value) for value in (*args, *kwargs.values()))
-            made = _later(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs) if travel else NotImplemented
+            made = _new(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs)
         else:
             move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
             value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
@@ -271,11 +275,6 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
         return _become(tensor, made) if inplace else made
 
     return call
-
-
-def _travels(value: Any) -> bool:
-    """Return whether a true tensor, such as a mask, can be kept with a call."""
-    return type(value) is Tensor and value.device.type == "cpu" and not value.requires_grad
 
 
 # ---- what keeps a tensor as it is
@@ -309,7 +308,9 @@ _register(_joined, "stack", "cat", "concat")
 _register(_view, "unsqueeze", "squeeze", "permute", "transpose", "view", "reshape", "flatten", "expand", "detach")
 _register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu", "movedim", "swapaxes", "unflatten")
 _register(_view, "unfold")
+_register(_view, "narrow", "type")
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
+_register(_new, "pow", "__pow__", "square", "sqrt", "abs", "lerp", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")
 _register(_flip, "flip")
 _register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")

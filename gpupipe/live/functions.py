@@ -199,14 +199,14 @@ def _pil_to_tensor(really: Callable[..., Any], picture: Any) -> Any:
 
 def _to_pil_image(really: Callable[..., Any], picture: Any, mode: str | None = None) -> Any:
     step = picture.step if isinstance(picture, WaitingTensor) else None
-    if (
-        not isinstance(step, PixelStep)
-        or step.dtype is not torch.uint8
-        or step.shape[0] != 3
-        or mode not in (None, "RGB")
-    ):
+    if not isinstance(step, PixelStep) or step.shape[0] != 3 or mode not in (None, "RGB"):
         return really(picture, mode)
-    return waiting(ImageStep(step, lambda x: really(x, mode), (), step.size, "RGB"))
+    made = ImageStep(step, lambda x: really(x, mode), (), step.size, "RGB")
+    if step.dtype is not torch.uint8:
+        if not step.moves or step.moves[-1] != rows.to_dtype(step.size, torch.float32, scale=True, kind="pil")[0]:
+            return really(picture, mode)
+        made.moves = step.moves[:-1]  # back to the bytes that to_tensor() divided by 255
+    return waiting(made)
 
 
 def _decode_image(really: Callable[..., Any], source: Any, mode: Any = None, *more: Any, **options: Any) -> Any:
@@ -307,7 +307,11 @@ _TENSORS: dict[str, Callable[..., Moves | None]] = {
 """Rows of functions that torchvision has for tensors, by their names in v1 and, without ``_image``, in v2."""
 
 _ROUNDED = ("adjust_saturation", "adjust_sharpness", "autocontrast", "resize")
-_OF_V1 = {"affine": _sized(rows.affine), "perspective": _sized(rows.perspective)}
+_OF_V1 = {
+    "affine": _sized(rows.affine),
+    "perspective": _sized(rows.perspective),
+    "resize": lambda step, to, how="bilinear", antialias=True: rows.resize_image(step.size, to, how, None, antialias),
+}
 _OF_V2 = {
     "affine": _sized(rows.affine_image),
     "perspective": _sized(rows.perspective_image),

@@ -13,11 +13,16 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+from torch.overrides import resolve_name
+
 from .steps import Encoded
 from .switch import is_on
 
 _OURS = str(Path(__file__).parents[1])
 _STANDARD = sysconfig.get_paths()["stdlib"]
+_BETWEEN = torch.overrides.__file__, torch._tensor.__file__
+"""Files that only pass on calls of torch's functions."""
 _INSTALLED = ("site-packages", "dist-packages")
 _FETCH = "torch.utils.data._utils.fetch"
 """Module in which torch calls the script's code."""
@@ -116,7 +121,9 @@ def _place() -> str:
             inner = [calls[-1], calls[0]] if len(calls) > 1 and calls[0] != _LOAD else calls[-1:]
             within = f": {_SHOWN.get(inner[0], ' > '.join(inner))}" if inner else ""
             return f"{Path(path).name}:{frame.f_lineno}, in {frame.f_code.co_name}{within}"
-        if not path.startswith((_OURS, "<")):
+        if frame.f_code.co_name == "_on_values":  # of tensors that wait
+            calls.append(resolve_name(frame.f_locals["func"]) or "torch")
+        elif not path.startswith((_OURS, *_BETWEEN, "<")):
             calls.append(f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}")
         frame = frame.f_back
     at = next((n for n, call in enumerate(calls) if not call.startswith("PIL.")), len(calls))

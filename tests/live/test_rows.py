@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
@@ -115,7 +116,7 @@ ARGUMENTS: dict[str, Callable[[random.Random], tuple[Any, ...]]] = {
     "pad": lambda r: (sides(r), 4, "constant"),
     "permute_channels": lambda r: (r.sample(range(3), 3),),
     "posterize": lambda r: (r.randint(1, 8),),
-    "resize": lambda r: (list(sized(r)), r.choice(["bilinear", "bicubic"])),
+    "resize": lambda r: (list(sized(r)), r.choice(["bilinear", "bicubic"]), r.random() < 0.7),
     "rgb_to_grayscale": lambda r: (3,),
     "solarize": lambda r: (r.uniform(0, 1),),
     "affine": lambda r: ([1.1, r.uniform(-0.2, 0.2), 2.0, 0.1, 0.9, -1.0], r.choice(["nearest", "bilinear"])),
@@ -141,6 +142,10 @@ ARITHMETIC: dict[str, Change] = {
     "255 levels as bytes": lambda x: (x * 255).to(torch.uint8),
     "255 levels, normalized": lambda x: F.normalize(x.mul(255), [1, 2, 3], [3, 4, 5]),
     "several": lambda x: (x.mul(2).sub(1) / 0.1 + 3).mul(0.7),
+    "numpy's numbers": lambda x: np.float32(0.3) * x + x * np.float32(3),
+    "from the right": lambda x: (1 - x) + 1 / (2 - x) + (x - 0.1) ** 2,
+    "a gray image": lambda x: F.rgb_to_grayscale(x),
+    "back to an image": lambda x: F.to_tensor(F.resize(F.to_pil_image(x), [12, 12])),
     "in place": lambda x: x.mul_(255).sub_(127.5).div_(127.5),
     "a value for each channel": lambda x: (x - torch.tensor([[[0.1]], [[0.2]], [[0.3]]])) * torch.tensor([[[3.0]]]),
 }
@@ -237,6 +242,10 @@ def test_rows_of_tensors(name: str) -> None:
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_arithmetic(name: str) -> None:
     checked(lambda: of_tensors([ARITHMETIC[name]] * 2, bytes_=False))
+
+
+def test_arithmetic_of_bytes() -> None:
+    checked(lambda: of_tensors([lambda x: x / 255, lambda x: x.div(127.5) - 1], bytes_=True))
 
 
 @pytest.mark.parametrize("seed", range(6))
