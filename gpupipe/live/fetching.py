@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from .asked import Asked, Fetched, States
 from .shipping import Shipment, shipped, waiting_within
 from .switch import switched, turn_on_for_good
 from .tensors import make
+from .trays import Trays
 
 
 class Samples(Dataset[Any]):
@@ -123,6 +124,8 @@ class InWorker:
     init: Callable[[int], None] | None
     waits: bool
     """Whether images wait."""
+    trays: Sequence[Trays] = ()
+    """Those of each worker, if workers are forked."""
 
     def __call__(self, worker: int) -> None:
         info: Any = get_worker_info()
@@ -132,7 +135,7 @@ class InWorker:
             # A collection writes to every object that was inherited, and Linux copies each page so written.
             gc.freeze()
             functions.install()
-            trays.begin()
+            trays.begin(self.trays[worker] if self.trays else None)
             turn_on_for_good()
         if self.init is not None:
             self.init(worker)

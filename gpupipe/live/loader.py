@@ -18,7 +18,7 @@ from .asked import Asked
 from .fetching import Asking, Collate, InWorker, Samples
 from .shipping import Shipment
 from .switch import switched
-from .trays import forget
+from .trays import Trays
 
 
 class LiveLoader(TorchLoader[Any]):
@@ -38,6 +38,8 @@ class LiveLoader(TorchLoader[Any]):
         self._waits = waits
         self.given, self.given_collate_fn = self.dataset, self.collate_fn
         self._on_error, self._keeps_states = on_error, keeps_states
+        self.trays: list[Trays] = []
+        """Those of worker processes that have ended."""
 
     @property
     def is_stream(self) -> bool:
@@ -45,12 +47,10 @@ class LiveLoader(TorchLoader[Any]):
         return isinstance(self.given, IterableDataset)
 
     @property
-    def will_fork(self) -> bool:
-        """Whether the next iterator forks worker processes."""
-        if not self.num_workers or self._iterator is not None:
-            return False
+    def forks(self) -> bool:
+        """Whether worker processes are forked."""
         context: Any = self.multiprocessing_context or multiprocessing
-        return bool(context.get_start_method() == "fork")
+        return bool(self.num_workers and context.get_start_method() == "fork")
 
     @property
     def asks(self) -> bool:
@@ -64,11 +64,13 @@ class LiveLoader(TorchLoader[Any]):
         if self.asks:
             vars(self)["dataset"] = Samples(self.given, self._on_error, keeps_states=self._keeps_states)
         self.collate_fn = Collate(self.collate_fn, self._waits, self.num_workers > 0)
+        workers = range(self.num_workers if self._waits and self.forks else 0)
+        trays = [self.trays.pop() if self.trays else Trays() for _ in workers]
         if self.num_workers:
-            self.worker_init_fn = InWorker(self.worker_init_fn, self._waits)
+            self.worker_init_fn = InWorker(self.worker_init_fn, self._waits, trays)
             self.check_worker_number_rationality()
         try:
-            return _InWorkers(self) if self.num_workers else _Here(self)
+            return _InWorkers(self, trays) if self.num_workers else _Here(self)
         finally:
             vars(self)["dataset"], self.collate_fn, self.worker_init_fn = theirs
 
@@ -114,7 +116,8 @@ class _InWorkers(WorkerIterator):
     asked for.
     """
 
-    def __init__(self, loader: LiveLoader):
+    def __init__(self, loader: LiveLoader, trays: list[Trays]):
+        self._trays, self._idle_trays = trays, loader.trays
         self._ahead = False
         """Whether a batch is taken ahead."""
         self._owed = 0
@@ -122,10 +125,12 @@ class _InWorkers(WorkerIterator):
         super().__init__(loader)
 
     def _shutdown_workers(self) -> None:
-        processes = [worker.pid for worker in self._workers]
         super()._shutdown_workers()
-        for process in processes:
-            forget(process)
+        trays, self._trays = self._trays, []
+        for worker, own in zip(self._workers, trays, strict=False):
+            if not worker.is_alive():
+                own.free()
+                self._idle_trays.append(own)
 
     def _try_put_index(self) -> None:
         if self._ahead:

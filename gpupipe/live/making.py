@@ -50,7 +50,7 @@ class Maker(ABC):
         """Start on a recipe, without waiting. Recipes that were started before come first."""
 
     def rest(self) -> None:  # noqa: B027, a maker may have nothing to free
-        """Free memory of the host that is not in use, before worker processes are forked.
+        """Free memory that is not in use and not shared, before worker processes are forked.
 
         Each page of it would be copied when it is written after the fork, and a process with several threads then
         interrupts all processors, which takes longer than new memory.

@@ -138,14 +138,13 @@ class OnCpu(Maker):
 
     Args:
         threads: number of threads that decode, and as many that do the rest.
-        keep: number of finished batches whose memory is kept for later ones.
+        memory: of batches.
         cache: keeps decoded images of files.
         scaled: whether images may be decoded at a reduced size.
     """
 
-    def __init__(self, threads: int, keep: int, cache: DecodedCache | None = None, *, scaled: bool = False):
-        self.threads, self.cache, self.scaled = threads, cache, scaled
-        self._memory = BatchPool(keep=keep)
+    def __init__(self, threads: int, memory: BatchPool, cache: DecodedCache | None = None, *, scaled: bool = False):
+        self.threads, self.cache, self.scaled, self._memory = threads, cache, scaled, memory
         self._pool: Any = None
 
     @cached_property
@@ -169,7 +168,6 @@ class OnCpu(Maker):
         return making
 
     def rest(self) -> None:
-        self._memory.close()
         if "runner" in vars(self):
             self.runner.rest()
 

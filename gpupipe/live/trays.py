@@ -5,6 +5,8 @@ New memory costs several times as much as copying files to it, because the syste
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import os
 import threading
 import weakref
@@ -21,122 +23,111 @@ U8 = npt.NDArray[np.uint8]
 Data = bytes | memoryview
 """An encoded image."""
 
-_MOST = 16
+_COUNT = 16
 """Trays of a worker. Further batches get memory that is used once."""
-_MARGIN = 1.25
-"""Size of new trays, in sizes of the largest batch so far."""
+_SIZE = 128 << 20
+"""Bytes of a tray. The system gives memory when it is written, so that only the size of batches counts."""
+_NO_RESERVE = 0x4000  # mmap.MAP_NORESERVE in Python 3.13
+_numbers = itertools.count()
 
 
-class _Lease:
-    """Owner of arrays on a tray. A tray is free when its lease has ended."""
+class Trays:
+    """The trays of a worker process. The loader's process makes them before it forks, and keeps them for later ones."""
 
-    def __init__(self, array: U8):
-        self._array = array
-        self.__array_interface__ = array.__array_interface__
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        size = mmap.PAGESIZE + _COUNT * _SIZE
+        whole = np.frombuffer(mmap.mmap(-1, size, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NO_RESERVE), np.uint8)
+        self.arrays = whole[mmap.PAGESIZE :].reshape(_COUNT, _SIZE)
+        self.in_use = whole[:_COUNT]
+        """u8[_COUNT]: 1 for a tray that the loader's process uses, or that is on its way to it."""
+        self.held: set[int] = set()
+        """Numbers of trays that the loader's process uses."""
+        _made[self.number] = self
+
+    def free(self) -> None:
+        """Free the trays that are on their way. Their worker process has ended."""
+        for number in range(_COUNT):
+            if number not in self.held:
+                self.in_use[number] = 0
 
 
-# ---- in the worker
-
-
-class _Tray:
-    """A piece of shared memory. Its last byte is 1 while the loader's process uses it."""
-
-    def __init__(self, number: int, size: int):
-        storage = torch.UntypedStorage._new_shared(size + 1)  # type: ignore[no-untyped-call]
-        self.number, self.size, self.used = number, size, 0
-        self.memory = torch.empty(0, dtype=torch.uint8).set_(storage)
-        self.is_known = False
-        """Whether the loader's process has got the memory."""
-        self._array: U8 = self.memory.numpy()
-        self._array[-1] = 0
-        self._lease: weakref.ref[_Lease] | None = None
-
-    @property
-    def is_free(self) -> bool:
-        """Whether neither process uses it."""
-        return not self._array[-1] and (self._lease is None or self._lease() is None)
-
-    def lend(self) -> U8:
-        """Return its memory, from its beginning. It is not free as long as a part of this array exists."""
-        lease = _Lease(self._array)
-        self._lease, self.used = weakref.ref(lease), 0
-        return np.asarray(lease)
-
-    def hand_over(self) -> Tensor | None:
-        """Note that the loader's process uses it now. Returns the memory if it has not got it yet."""
-        self._array[-1] = 1
-        was_known, self.is_known = self.is_known, True
-        return None if was_known else self.memory
+_made: weakref.WeakValueDictionary[int, Trays] = weakref.WeakValueDictionary()
 
 
 class Sent(NamedTuple):
     """Encoded images on their way to the loader's process."""
 
-    process: int
+    trays: int
     tray: int
-    """Its number; -1 for memory that is used once."""
+    """Its number."""
     memory: Tensor | None
-    """``None`` if the process has got it with an earlier batch."""
+    """Memory that is used once, in place of a tray."""
     starts: list[int]
     lengths: list[int]
 
 
-class _Trays:
-    """The trays of this process, a worker."""
+# ---- in the worker
 
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._trays: dict[int, _Tray] = {}
-        self._current: _Tray | None = None
+
+class _Lease:
+    """Owner of arrays on a tray in the worker. They are still in use as long as it exists."""
+
+    def __init__(self, array: U8):
+        self.__array_interface__ = array.__array_interface__
+
+
+class _Writer:
+    """Fills the trays of this process, a worker."""
+
+    def __init__(self, trays: Trays | None):
+        self._process, self._trays, self._lock = os.getpid(), trays, threading.Lock()
+        self._leases: dict[int, weakref.ref[_Lease]] = {}
+        self._tray: int | None = None
+        """Number of the tray of the next batch."""
         self._room: U8 | None = None
-        """Memory of the current tray."""
-        self._largest = 0
-        self._lock = threading.Lock()
+        """Its memory."""
+        self._used = 0
 
     def room(self, size: int) -> memoryview | None:
         if os.getpid() != self._process:  # a process that the script has forked
             return None
         with self._lock:
-            if self._current is None and self._largest:
-                self._current = self._free(0)
-                self._room = None if self._current is None else self._current.lend()
-            tray, room = self._current, self._room
-            if tray is None or room is None or tray.used + size > tray.size:
+            if self._room is None:
+                self._tray, self._room = self._lent()
+                self._used = 0
+            if self._room is None or self._used + size > _SIZE:
                 return None
-            start, tray.used = tray.used, tray.used + size
-            return memoryview(room[start : start + size])  # type: ignore[arg-type]
+            start, self._used = self._used, self._used + size
+            return memoryview(self._room[start : start + size])  # type: ignore[arg-type]
 
     def sent(self, encoded: Sequence[Data]) -> Sent:
-        lengths = list(map(len, encoded))
+        lengths, memory = list(map(len, encoded)), None
         with self._lock:
-            self._largest = max(self._largest, sum(lengths))
-            tray, room, self._current, self._room = self._current, self._room, None, None
+            tray, room, self._tray, self._room = self._tray, self._room, None, None
             starts = None if room is None else _places(encoded, room)
-            if tray is None or starts is None:
-                tray = self._free(sum(lengths))
-                memory = torch.empty(sum(lengths), dtype=torch.uint8) if tray is None else tray.memory
-                array = memory.numpy() if tray is None else tray.lend()
+            if starts is None:
+                tray, room = self._lent() if sum(lengths) <= _SIZE else (None, None)
+                if room is None:
+                    memory = torch.empty(sum(lengths), dtype=torch.uint8)
+                    room = memory.numpy()
                 starts = list(accumulate(lengths[:-1], initial=0))
                 for start, one in zip(starts, encoded, strict=True):
-                    array[start : start + len(one)] = np.frombuffer(one, np.uint8)
-                if tray is None:
-                    return Sent(self._process, -1, memory, starts, lengths)
-            return Sent(self._process, tray.number, tray.hand_over(), starts, lengths)
+                    room[start : start + len(one)] = np.frombuffer(one, np.uint8)
+            if tray is None or self._trays is None:
+                return Sent(-1, -1, memory, starts, lengths)
+            self._trays.in_use[tray] = 1
+            return Sent(self._trays.number, tray, None, starts, lengths)
 
-    def _free(self, size: int) -> _Tray | None:
-        """Return a free tray for at least ``size`` bytes, perhaps a new one."""
-        free = [tray for tray in self._trays.values() if tray.is_free]
-        for tray in free:
-            if tray.size >= max(size, self._largest):
-                return tray
-        if free:
-            number = free[0].number  # too small by now
-        elif len(self._trays) < _MOST:
-            number = len(self._trays)
-        else:
-            return None
-        self._trays[number] = made = _Tray(number, int(_MARGIN * max(size, self._largest)))
-        return made
+    def _lent(self) -> tuple[int, U8] | tuple[None, None]:
+        """Return a free tray and its memory."""
+        for number in range(_COUNT if self._trays is not None else 0):
+            lease = self._leases.get(number)
+            if not self._trays.in_use[number] and (lease is None or lease() is None):  # type: ignore[union-attr]
+                made = _Lease(self._trays.arrays[number])  # type: ignore[union-attr]
+                self._leases[number] = weakref.ref(made)
+                return number, np.asarray(made)
+        return None, None
 
 
 def _places(encoded: Sequence[Data], room: U8) -> list[int] | None:
@@ -146,55 +137,45 @@ def _places(encoded: Sequence[Data], room: U8) -> list[int] | None:
     return starts if all(0 <= start < len(room) for start in starts) else None
 
 
-_trays: _Trays | None = None
+_writer: _Writer | None = None
 
 
-def begin() -> None:
-    """Give trays to this process, a worker."""
-    global _trays
-    _trays = _Trays()
+def begin(trays: Trays | None) -> None:
+    """Give trays to this process, a worker. Without any, memory is used once."""
+    global _writer
+    _writer = _Writer(trays)
 
 
 def room(size: int) -> memoryview | None:
     """Return memory for an encoded image of the next batch; ``None`` if there is none, or if this is no worker."""
-    return None if _trays is None else _trays.room(size)
+    return None if _writer is None else _writer.room(size)
 
 
 def sent(encoded: Sequence[Data]) -> Sent:
     """Return the encoded images of a batch, to be pickled. The next ones belong to another batch."""
-    assert _trays is not None
-    return _trays.sent(encoded)
+    assert _writer is not None
+    return _writer.sent(encoded)
 
 
 # ---- in the loader's process
 
 
-class _Borrowed(_Lease):
-    """Gives a tray back when no array on it is left."""
+class _Borrowed:
+    """Owner of arrays on a tray, which it gives back when none of them is left."""
+
+    def __init__(self, trays: Trays, number: int):
+        self._trays, self._number, self._process = trays, number, os.getpid()
+        self.__array_interface__ = trays.arrays[number].__array_interface__
+        trays.held.add(number)
 
     def __del__(self) -> None:
-        self._array[-1] = 0
-
-
-_known: dict[int, dict[int, U8]] = {}
-"""Memory of trays by process and number."""
+        if os.getpid() == self._process:  # forked processes share the tray
+            self._trays.held.discard(self._number)
+            self._trays.in_use[self._number] = 0
 
 
 def arrived(what: Sent) -> list[Data]:
     """Return encoded images where they arrive. A tray is used again when none of them is left."""
-    array: U8
-    if what.tray < 0:
-        assert what.memory is not None
-        array = what.memory.numpy()
-    else:
-        trays = _known.setdefault(what.process, {})
-        if what.memory is not None:
-            trays[what.tray] = what.memory.numpy()
-        array = np.asarray(_Borrowed(trays[what.tray]))
+    array = np.asarray(_Borrowed(_made[what.trays], what.tray)) if what.memory is None else what.memory.numpy()
     whole = memoryview(array)  # type: ignore[arg-type]
     return [whole[start : start + length] for start, length in zip(what.starts, what.lengths, strict=True)]
-
-
-def forget(process: int) -> None:
-    """Free the trays of a worker process that has ended."""
-    _known.pop(process, None)

@@ -32,6 +32,7 @@ from ..live.recipe import results_of
 from ..live.shipping import Shipment
 from ..live.tensors import fill
 from ..planning.bad_samples import BadSamples
+from ..reading.buffers import BatchPool
 from ..reasons import FallbackWarning, Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
@@ -155,14 +156,15 @@ class LiveSession(Session):
                 options = self.arguments.engine if isinstance(self.arguments.engine, engines.Dali) else engines.Dali()
                 if self._cache is not None:
                     self._cache.hold()
-                host = OnCpu(threads, self.ahead + 2, self._cache, scaled=self.arguments.scaled)
+                memory = BatchPool(keep=self.ahead + 2, shared=self.loader.forks)
+                host = OnCpu(threads, memory, self._cache, scaled=self.arguments.scaled)
                 self._maker = host if self.device.type == "cpu" else OnGpu(self.device, options, host)
             return self._maker
 
     def rest(self) -> None:
         """Free what a fork of worker processes would copy."""
         with self._lock:
-            if self._maker is not None and self.loader.will_fork:
+            if self._maker is not None and self.loader.forks and self.loader._iterator is None:
                 self._maker.rest()
 
     # ---- order
@@ -245,6 +247,7 @@ class LiveSession(Session):
         iterator, self.loader._iterator = self.loader._iterator, None
         if iterator is not None and hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()
+        self.loader.trays.clear()
 
     def note_missing(self, bad: list[BadSample]) -> None:
         """Report samples that are missing from a batch. Raises :class:`SampleError` if there are too many."""

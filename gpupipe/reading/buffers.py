@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ def host_buffer(nbytes: int, *, pinned: bool = False) -> Tensor:
     """Return u8[nbytes], uninitialized."""
     # Name the CPU, because scripts may call torch.set_default_device().
     return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+
+
+def _shared_buffer(nbytes: int) -> Tensor:
+    """Return u8[nbytes] that forked processes share."""
+    return torch.frombuffer(mmap.mmap(-1, max(nbytes, 1)), dtype=torch.uint8)
 
 
 def views_of(buffer: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[U8]:
@@ -117,6 +123,8 @@ class BatchPool:
 
     Args:
         keep: number of idle pieces of memory to keep; more are freed. A consumer may hold any number of batches.
+        shared: whether forked processes share the memory, as that of batches from torch's workers. Otherwise each
+            page is copied when it is written after a fork.
 
     >>> pool = BatchPool(keep=1)
     >>> batch = pool.empty((2, 3), torch.float32)
@@ -126,8 +134,8 @@ class BatchPool:
     True
     """
 
-    def __init__(self, *, keep: int):
-        self._keep = keep
+    def __init__(self, *, keep: int, shared: bool = False):
+        self._keep, self._shared = keep, shared
         self._idle: deque[_Back] = deque(maxlen=keep)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -139,7 +147,7 @@ class BatchPool:
         except IndexError:
             buffer = None
         if buffer is None or buffer.numel() < nbytes:
-            buffer = host_buffer(nbytes)
+            buffer = _shared_buffer(nbytes) if self._shared else host_buffer(nbytes)
         return torch.from_numpy(np.asarray(_Lent(self._idle, buffer)))[:nbytes].view(dtype).view(shape)
 
     def close(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F
 
 import gpupipe
+from gpupipe import DataLoader
 from gpupipe.live import trays
 
 from .beside import form, same_batches, seeded, write_jpegs
@@ -198,11 +200,11 @@ def test_images_that_the_script_keeps(root: Path) -> None:
 
 
 @pytest.fixture
-def own_trays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(trays, "_trays", None)
-    trays.begin()
-    yield
-    trays._known.clear()
+def own_trays(monkeypatch: pytest.MonkeyPatch) -> trays.Trays:
+    made = trays.Trays()
+    monkeypatch.setattr(trays, "_writer", None)
+    trays.begin(made)
+    return made
 
 
 def sent_and_arrived(*images: bytes) -> tuple[trays.Sent, list[Any]]:
@@ -210,16 +212,56 @@ def sent_and_arrived(*images: bytes) -> tuple[trays.Sent, list[Any]]:
     return sent, trays.arrived(sent)
 
 
-def test_a_tray_is_free_when_nobody_uses_it(own_trays: None) -> None:
+def test_a_tray_is_free_when_nobody_uses_it(own_trays: trays.Trays) -> None:
     first, got = sent_and_arrived(b"a" * 100, b"b" * 50)
     second, others = sent_and_arrived(b"c" * 100)
     assert second.tray != first.tray and [bytes(x[:1]) for x in (*got, *others)] == [b"a", b"b", b"c"]
     del got
     third, _ = sent_and_arrived(b"d" * 150)
-    assert third.tray == first.tray and third.memory is None and bytes(others[0]) == b"c" * 100
+    assert third.tray == first.tray and bytes(others[0]) == b"c" * 100
 
 
-def test_more_batches_than_trays(own_trays: None) -> None:
-    kept = [sent_and_arrived(bytes([k]) * 40) for k in range(trays._MOST + 5)]
+def test_images_are_read_to_a_tray(own_trays: trays.Trays) -> None:
+    one, two = trays.room(3), trays.room(2)
+    assert one is not None and two is not None and trays.room(trays._SIZE) is None
+    one[:], two[:] = b"abc", b"de"
+    sent = trays.sent([two, one])
+    assert (sent.tray, sent.starts) == (0, [3, 0]) and list(map(bytes, trays.arrived(sent))) == [b"de", b"abc"]
+    assert not own_trays.held
+    kept = trays.room(3)  # as "one" and "two", which keep the first tray
+    assert trays.sent([b"f"]).tray == 2 and trays.sent([b"g"]).tray == 3 and kept is not None
+
+
+def test_more_batches_than_trays(own_trays: trays.Trays) -> None:
+    kept = [sent_and_arrived(bytes([k]) * 40) for k in range(trays._COUNT + 5)]
     assert [sent.tray for sent, _ in kept[-5:]] == [-1] * 5
-    assert [bytes(images[0]) for _, images in kept] == [bytes([k]) * 40 for k in range(trays._MOST + 5)]
+    assert [bytes(images[0]) for _, images in kept] == [bytes([k]) * 40 for k in range(trays._COUNT + 5)]
+
+
+def test_a_worker_that_ended_needs_no_trays(own_trays: trays.Trays) -> None:
+    lost, (_, kept) = trays.sent([b"a"]), sent_and_arrived(b"b")
+    own_trays.free()
+    assert trays.sent([b"c"]).tray == lost.tray == 0 and trays.sent([b"d"]).tray == 2 and bytes(kept[0]) == b"b"
+
+
+def test_a_fork_gives_nothing_back(own_trays: trays.Trays) -> None:
+    _, kept = sent_and_arrived(b"a")
+    if not (child := os.fork()):
+        kept.clear()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert own_trays.in_use[0] and kept
+
+
+def test_later_workers_get_the_trays_of_earlier_ones(root: Path) -> None:
+    loader = DataLoader(Opened(root), batch_size=2, num_workers=2, device="cpu")
+    made: list[trays.Trays] = loader._session.loader.trays  # type: ignore[attr-defined]
+    numbers = []
+    for _ in range(3):
+        list(loader)
+        gc.collect()
+        assert not any(one.held or one.in_use.any() for one in made)
+        numbers.append(sorted(one.number for one in made))
+    assert numbers == [numbers[0]] * 3 and len(numbers[0]) == 2
+    loader.close()
+    assert not made

@@ -24,6 +24,7 @@ from gpupipe.live.switch import switched
 from gpupipe.live.tensors import WaitingTensor
 from gpupipe.parity.difference import difference
 from gpupipe.parity.tolerances import broken, tolerance
+from gpupipe.reading.buffers import BatchPool
 
 from .beside import jpeg, waits
 
@@ -209,7 +210,7 @@ def checked(script: Callable[[], list[Tensor]], *, within: float = 0.0) -> None:
 
 
 def keeps_promises(recipe: Recipe, exact: list[Tensor]) -> None:
-    maker = OnCpu(2, keep=2)
+    maker = OnCpu(2, BatchPool(keep=2))
     try:
         made = maker.start(recipe).result()
     finally:
