@@ -137,6 +137,7 @@ class InWorker:
             functions.install()
             trays.begin(self.trays[worker] if self.trays else None)
             turn_on_for_good()
+            looks.count_all_threads()
         if self.init is not None:
             self.init(worker)
 

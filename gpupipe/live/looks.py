@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -81,11 +81,18 @@ class _Here(threading.local):
         self.looks = Looks()
 
 
-_here = _Here()
+_here: Any = _Here()
+
+
+def count_all_threads() -> None:
+    """Count the images of all threads of this process, a worker, together."""
+    global _here
+    _here = SimpleNamespace(looks=Looks())
 
 
 def taken() -> Looks:
-    """Return what happened in this thread since the last call."""
+    """Return what happened in this thread, or in this worker process, since the last call."""
+    found: Looks
     found, _here.looks = _here.looks, Looks()
     return found
 
@@ -101,7 +108,7 @@ def looked(step: Encoded) -> None:
         return
     step.looked = True
     _here.looks.looked += 1
-    _here.looks.places[_place()] += 1
+    _here.looks.places["a batch with an image of an earlier one" if step.sent else _place()] += 1
 
 
 def decoded(image: Any) -> None:

@@ -414,5 +414,29 @@ def test_it_tells_what_does_not_wait(tmp_path: Path) -> None:
         list(loader)
 
 
+def test_images_of_threads_are_counted(tmp_path: Path) -> None:
+    data = InThreads(write_jpegs(tmp_path, 6))
+    loader = DataLoader(data, batch_size=2, num_workers=1, device="cpu")
+    list(loader)
+    assert loader.stats()["images"] == {"opened": 24, "waited": 24, "looks": {}}
+
+
+def test_it_tells_that_an_image_comes_again(tmp_path: Path) -> None:
+    (path,) = write_jpegs(tmp_path, 1).iterdir()
+
+    class Once(Dataset[Any]):
+        image = Image.open(path)
+
+        def __getitem__(self, i: int) -> Any:
+            return F.to_tensor(self.image)
+
+        def __len__(self) -> int:
+            return 2
+
+    loader = DataLoader(Once(), device="cpu")
+    list(loader)
+    assert loader.stats()["images"]["looks"] == {"a batch with an image of an earlier one": 1}
+
+
 def _as_it_is(im: Image.Image) -> Image.Image:
     return im
