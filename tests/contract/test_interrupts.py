@@ -89,7 +89,8 @@ def test_a_signal_ends_everything(
         tests=str(TESTS), engine=engine, kind=kind, device=device, root=str(numbered), place=place
     )
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    with warm.start(code=script, env=env, warn=QUIET, session=True) as process:
+    # An interrupt within Python's own open() or socket.__init__() leaves a file open.
+    with warm.start(code=script, env=env, warn=[*QUIET, "ignore::ResourceWarning"], session=True) as process:
         pids = [process.pid]
         try:
             pids = json.loads(process.line())
@@ -106,9 +107,9 @@ def test_a_signal_ends_everything(
         finally:
             for pid in alive(pids):
                 os.kill(pid, signal.SIGKILL)
-        # An interrupt within Python's own socket.__init__() leaves a socket open, of which only a test is warned.
-        lines = [line for line in process.stderr.splitlines() if "<socket.socket " not in line]
-        said = "\n".join(lines)
+        # torch's workers may be about to hand memory over when the process ends that asked for it.
+        parts = process.stderr.split("Traceback (most recent call last):")
+        said = "Traceback".join(part for part in parts if ", in _serve\n" not in part)
     if number == signal.SIGINT:
         assert said.count("Traceback") == 1 and said.rstrip().endswith("KeyboardInterrupt"), said
     else:
