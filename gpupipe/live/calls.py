@@ -314,9 +314,9 @@ _register(_new, "pow", "__pow__", "square", "sqrt", "abs", "lerp", "__rsub__", "
 _register(_flip, "flip")
 _register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")
-_register(_as, "expand_as", "view_as", "reshape_as", "type_as")
+_register(_as, "expand_as", "view_as", "reshape_as", "type_as", "resize_as_")
 _register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones")
-_register(_like, "new_full", "new_empty", "new_tensor")
+_register(_like, "new_full", "new_empty", "new_tensor", "new")
 KNOWN[Tensor.__getitem__] = _item
 for _name in ("add", "sub", "mul", "div"):
     _register(_arithmetic(_name), _name)

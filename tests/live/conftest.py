@@ -7,6 +7,14 @@ from collections.abc import Iterator
 import pytest
 from by_reference import by_reference
 
+from gpupipe.live import looks
+
+
+@pytest.fixture(autouse=True)
+def nothing_counted() -> None:
+    """Tests open images outside of a loader, too."""
+    looks.taken()
+
 
 @pytest.fixture
 def exact() -> Iterator[None]:

@@ -112,6 +112,13 @@ def test_looking_at_images(name: str) -> None:
 MASK = torch.arange(20 * 24.0).reshape(20, 24) % 3
 
 
+def lighting(x: Tensor) -> Any:
+    """As many scripts change colors, after AlexNet."""
+    alpha = x.new().resize_(3).fill_(0.1)
+    rgb = torch.eye(3).type_as(x).clone().mul(alpha.view(1, 3).expand(3, 3)).sum(1).squeeze()
+    return x.add(rgb.view(3, 1, 1).expand_as(x)), x.new().resize_as_(x).zero_()
+
+
 def masked_by_own(x: Tensor) -> Tensor:
     mask = torch.ones(x.shape[-2:])
     made = x * mask
@@ -212,6 +219,7 @@ TENSORS: dict[str, Callable[[Tensor], Any]] = {
     "held and changed": changed_elsewhere,
     "like an image": lambda x: (torch.ones(1).expand_as(x), MASK.type_as(x), x.reshape(-1).reshape_as(x), x),
     "a mask that changes": masked_by_own,
+    "lighting": lighting,
     "iterate": lambda x: list(x),
     "unpack": lambda x: [*x],
     "contains": lambda x: 2.0 in x,
@@ -300,6 +308,7 @@ def test_images_and_tensors_wait() -> None:
         masked *= MASK.expand_as(masked)
         assert masked.size(1) == masked.size(dim=-2) == 20 and masked.shape[1] == 20
         assert waits(masked) and waits(masked * F.to_tensor(opened(2))) and all(map(waits, masked))
+        assert waits(lighting(F.to_tensor(opened()))[0])
         assert waits(F.to_tensor(opened())) and waits(torch.stack([F.to_tensor(opened())] * 2))
     assert not waits(opened()) and not waits(F.to_tensor(opened()))
 
