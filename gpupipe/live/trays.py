@@ -1,4 +1,4 @@
-"""Memory for the encoded images of a batch, which a worker process shares with the loader's process and uses again.
+"""Memory for the encoded images of a batch, which is used again. Worker processes share it with the loader's process.
 
 New memory costs several times as much as copying files to it, because the system clears it page by page.
 """
@@ -67,21 +67,21 @@ class Sent(NamedTuple):
     lengths: list[int]
 
 
-# ---- in the worker
+# ---- where images are opened
 
 
 class _Lease:
-    """Owner of arrays on a tray in the worker. They are still in use as long as it exists."""
+    """Owner of arrays on a tray. They are still in use as long as it exists."""
 
     def __init__(self, array: U8):
         self.__array_interface__ = array.__array_interface__
 
 
 class _Writer:
-    """Fills the trays of this process, a worker."""
+    """Fills the trays of this process."""
 
     def __init__(self, trays: Trays | None):
-        self._process, self._trays, self._lock = os.getpid(), trays, threading.Lock()
+        self.process, self._trays, self._lock = os.getpid(), trays, threading.Lock()
         self._leases: dict[int, weakref.ref[_Lease]] = {}
         self._tray: int | None = None
         """Number of the tray of the next batch."""
@@ -90,7 +90,7 @@ class _Writer:
         self._used = 0
 
     def room(self, size: int) -> memoryview | None:
-        if os.getpid() != self._process:  # a process that the script has forked
+        if os.getpid() != self.process:  # a process that the script has forked
             return None
         with self._lock:
             if self._room is None:
@@ -100,6 +100,10 @@ class _Writer:
                 return None
             start, self._used = self._used, self._used + size
             return memoryview(self._room[start : start + size])  # type: ignore[arg-type]
+
+    def turn(self) -> None:
+        with self._lock:
+            self._tray = self._room = None
 
     def sent(self, encoded: Sequence[Data]) -> Sent:
         lengths, memory = list(map(len, encoded)), None
@@ -146,9 +150,21 @@ def begin(trays: Trays | None) -> None:
     _writer = _Writer(trays)
 
 
+def begin_here() -> None:
+    """Give trays to this process, which makes batches for itself."""
+    if _writer is None or _writer.process != os.getpid():
+        begin(Trays())
+
+
 def room(size: int) -> memoryview | None:
-    """Return memory for an encoded image of the next batch; ``None`` if there is none, or if this is no worker."""
+    """Return memory for an encoded image of the next batch; ``None`` if there is none."""
     return None if _writer is None else _writer.room(size)
+
+
+def turn() -> None:
+    """Let the next images belong to another batch. This one stays in this process."""
+    if _writer is not None:
+        _writer.turn()
 
 
 def sent(encoded: Sequence[Data]) -> Sent:
