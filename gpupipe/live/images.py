@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import os
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +48,8 @@ def waiting(step: ImageStep, like: Image.Image | None = None) -> Image.Image:
     if like is not None:
         image.info = like.info.copy()
     image.__dict__["_gpupipe"] = step
+    if _BYTES_PER_PIXEL * image.width * image.height < len(step.source.data):
+        _small[-1].append(weakref.ref(image))
     return image
 
 
@@ -219,6 +223,21 @@ def _changed(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) 
     if image._im is None and "_gpupipe" in image.__dict__:  # something has used it
         _make(image)
     return really(image, *args, **kwargs)
+
+
+_BYTES_PER_PIXEL = 4
+_small: deque[list[weakref.ref[Image.Image]]] = deque([[], []])
+"""Images whose files are larger than their pixels, of this batch and of the one before."""
+
+
+def let_go() -> None:
+    """Make those that the script keeps since the batch before: some keep thousands of crops."""
+    _small.append([])
+    for reference in _small.popleft():
+        image = reference()
+        if image is not None and (step := step_of(image)) is not None:
+            looks.looked(step.source, "images that are kept")
+            _make(image)
 
 
 # ---- functions that never look

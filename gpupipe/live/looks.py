@@ -102,13 +102,14 @@ def opened(step: Encoded) -> None:
     _here.looks.opened += 1
 
 
-def looked(step: Encoded) -> None:
-    """Note that code needs pixels that are made of an encoded image."""
+def looked(step: Encoded, place: str | None = None) -> None:
+    """Note that code needs pixels that are made of an encoded image. ``place``: the line, if it is not the one that
+    runs."""
     if step.looked or not is_on():
         return
     step.looked = True
     _here.looks.looked += 1
-    _here.looks.places["a batch with an image of an earlier one" if step.sent else _place()] += 1
+    _here.looks.places[place or ("a batch with an image of an earlier one" if step.sent else _place())] += 1
 
 
 def decoded(image: Any) -> None:

@@ -20,7 +20,7 @@ from torch.utils.data import get_worker_info
 
 from .. import stages
 from ..stages import Spent
-from . import looks, trays
+from . import images, looks, trays
 from .asked import Fetched, States
 from .looks import Looks
 from .recipe import Recipe, recipe_of
@@ -64,6 +64,7 @@ def shipped(batch: Any, of: Fetched, after: States | None, *, waits: bool, sends
     worker = get_worker_info() if sends else None
     if not sends:
         trays.turn()
+    images.let_go()
     found = list({id(tensor): tensor for tensor in waiting_within(batch)}.values()) if waits else []
     recipe = recipe_of(found) if found else None
     number, spent = (0, None) if worker is None else (worker.id, _spent())

@@ -24,7 +24,7 @@ import gpupipe
 from gpupipe import DataLoader
 from gpupipe.live import trays
 
-from .beside import form, same_batches, seeded, write_jpegs
+from .beside import form, same_batches, seeded, waits, write_jpegs
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -176,6 +176,28 @@ def test_trays_are_used_again(root: Path, size: int) -> None:
     rng = random.Random(0)
     rng.shuffle(data.paths)
     same_batches(lambda Loader: Loader(data, batch_size=size, num_workers=2), epochs=1)
+
+
+class KeepsCrops(Opened):
+    """As torchreid's RandomPatch, which keeps up to 50,000 of them."""
+
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.kept: list[Image.Image] = []
+
+    def __getitem__(self, i: int) -> Any:
+        self.kept.append(Image.open(self.paths[i]).convert("RGB").crop((2, 3, 6, 7)))
+        return super().__getitem__(i)
+
+
+def test_crops_that_the_script_keeps_do_not_keep_files(root: Path) -> None:
+    data = KeepsCrops(root)
+    loader = DataLoader(data, batch_size=2, device="cpu")
+    list(loader)
+    assert [*map(waits, data.kept)] == [False] * (len(data) - 2) + [True] * 2
+    assert loader.stats()["images"]["looks"] == {"images that are kept": len(data) - 2}
+    theirs = [Image.open(path).convert("RGB").crop((2, 3, 6, 7)) for path in data.paths]
+    assert [x.tobytes() for x in data.kept] == [x.tobytes() for x in theirs]
 
 
 class Keeps(Opened):
