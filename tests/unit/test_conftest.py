@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import pytest
 from interpreter import Interpreter
 from PIL import Image
 
-from gpupipe.errors import ConfigError
-from gpupipe.testing.photos import make_photos, photograph
+from gpupipe.testing.photos import make_photos
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -55,20 +53,6 @@ def test_without_a_gpu_tests_run_on_the_cpu_and_those_for_a_gpu_are_skipped_by_n
 def test_a_required_gpu_makes_them_fail(warm: Interpreter, tmp_path: Path) -> None:
     said = run_gpu_tests(warm, tmp_path, "1")
     assert "1 passed, 2 errors" in said and "GPUPIPE_REQUIRE_CUDA=1" in said
-
-
-@pytest.mark.thorough
-def test_every_test_is_in_one_shard(warm: Interpreter, tmp_path: Path) -> None:
-    for name in ("conftest.py", "interpreter.py", "torchvision_ops.py"):
-        shutil.copy(TESTS / name, tmp_path / name)
-    (tmp_path / "test_many.py").write_text("".join(f"def test_{n}(): pass\n" for n in range(12)))
-    ran: list[str] = []
-    for shard in ("1/3", "2/3", "3/3"):
-        done = run_pytest(warm, "-v", tmp_path, env={**os.environ, "GPUPIPE_TEST_SHARD": shard}, cwd=tmp_path)
-        found = re.findall(r"::(test_\d+) PASSED", done.stdout)
-        assert 0 < len(found) < 12
-        ran += found
-    assert sorted(ran) == sorted(f"test_{n}" for n in range(12))
 
 
 @pytest.mark.thorough
@@ -130,10 +114,3 @@ def test_photos_are_a_function_of_their_arguments(tmp_path: Path) -> None:
     assert {im.size for im in images} == {(50, 40), (20, 30)}
     for im in images:
         im.close()
-
-
-def test_photos_refuse_nonsense(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="per_class=0"):
-        make_photos(tmp_path, per_class=0)
-    with pytest.raises(ConfigError, match="at least 1"):
-        photograph(0, 3, 0)
