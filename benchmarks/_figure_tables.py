@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
+WALL = "torch's wall"
+"""How many times as fast as torch's loader a way is, in results of live loaders."""
 SHOWN: set[str] = set()
 """Results that pages have asked for."""
 
@@ -55,6 +57,22 @@ def loaders(result: dict[str, Any]) -> str:
         "the process tree with full queues, including batches that wait in shared memory.\n\n"
     )
     return text + candidates(result, "relative to DALI by hand", "to_by_hand")
+
+
+def live(result: dict[str, Any]) -> str:
+    s = result["settings"]
+    rows = []
+    for case in result["cases"]:
+        ways = [case[way] for way in ("torch", "live", "planned")]
+        speeds = [f"**{way[WALL]:.2f}**" for way in ways[1:]]
+        rows.append([str(case["epoch"]), str(case["workers"]), *speeds, *(f"{1e3 * way['cpu']:.2f}" for way in ways)])
+    text = (
+        "**A Dataset of your own**, which opens files by Pillow and calls torchvision's transforms, and the same files "
+        "as torchvision's `ImageFolder`, which is planned. Each epoch counts from `iter()` to its end: batches of 64, "
+        f"median of {s['rounds']} rounds ({machine(result)}).\n\n"
+    )
+    head = ["images an epoch", "workers", "own Dataset / torch", "`ImageFolder` / torch", "CPU ms/image: torch"]
+    return text + table([*head, "own Dataset", "`ImageFolder`"], rows)
 
 
 def recipes(result: dict[str, Any]) -> str:

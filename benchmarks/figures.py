@@ -20,9 +20,11 @@ import _common  # noqa: F401  (makes a source checkout importable)
 from _figure_tables import (
     RESULTS,
     SHOWN,
+    WALL,
     clips,
     decoders,
     kept,
+    live,
     load,
     loaders,
     machine,
@@ -173,6 +175,7 @@ def costs() -> str:
 def figures() -> str:
     names: tuple[str, ...] = ("compare_loaders_cpu", "compare_loaders_gpu")
     names += (
+        "live_loaders_cpu",
         "image_peers_cpu",
         "recipes_cpu",
         "training_equal",
@@ -190,6 +193,7 @@ def figures() -> str:
     results = {name: load(name) for name in names}
     parts = [loaders(r) for n in names[:2] if (r := results[n])]
     shown = {
+        "live_loaders_cpu": live,
         "image_peers_cpu": peers,
         "recipes_cpu": recipes,
         "decoded_cache_cpu": kept,
@@ -225,6 +229,10 @@ def headline() -> str:
         ours = loading["ratios"]["gpupipe, DALI engine"]
         rows.append(["loading only", "torch's DataLoader with torchvision", ratio(ours["to_torchvision"])])
         rows.append(["loading only", "the same DALI graph written by hand", ratio(ours["to_by_hand"])])
+    if own := load("live_loaders_cpu"):
+        longest = max(own["cases"], key=lambda case: (case["epoch"], case["workers"]))
+        name = f"a Dataset of your own, {longest['workers']} workers"
+        rows.append([name, "torch's DataLoader, the same code", f"**{longest['live'][WALL]:.2f}**"])
     if whole := load("recipes_cpu"):
         found = {name: next(iter(recipe["ratios"].values())) for name, recipe in whole["recipes"].items()}
         least = min(found, key=lambda name: found[name]["median"])
