@@ -70,7 +70,8 @@ def _ffcv(files: list[str], labels: list[int], batch_size: int, workers: int, si
         fields = {"image": RGBImageField(write_mode=mode, jpeg_quality=90), "label": IntField()}
         known = dict(zip(files, labels, strict=True))
         photographs = Files(different, [known[file] for file in different], lambda image: image)
-        DatasetWriter(path, fields, page_size=1 << 26, num_workers=workers).from_indexed_dataset(photographs, shuffle_indices=False)
+        writer = DatasetWriter(path, fields, page_size=1 << 26, num_workers=workers)
+        writer.from_indexed_dataset(photographs, shuffle_indices=False)
         mean, std = (255 * np.array(values) for values in (MEAN, STD))
         decoder = RandomResizedCropRGBImageDecoder((size, size))
         steps = [decoder, RandomHorizontalFlip(), NormalizeImage(mean, std, np.float32), ToTensor(), ToTorchImage()]
