@@ -35,6 +35,7 @@ from gpupipe.live.recipe import Recipe
 torchvision = import_torchvision()
 T = torchvision.transforms
 
+MEASURES = ("gpupipe/engines/dali", "gpupipe/engines/host", "gpupipe/kernels", "gpupipe/live", "gpupipe/reading")
 TRANSFORM = T.Compose(
     [
         T.RandomResizedCrop(224),
