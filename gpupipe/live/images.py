@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -71,7 +72,8 @@ def record(
         keeps_info: whether the function copies ``info``.
     """
     before = step_of(image)
-    assert before is not None
+    if before is None:  # another thread has made it
+        return redo(image)
     size = size or (moves[-1].size if moves else before.size)
     return waiting(ImageStep(before, redo, moves, size, mode or before.mode), image if keeps_info else None)
 
@@ -178,14 +180,20 @@ def _make(image: Any) -> None:
         return
     looks.looked(step.source)
     made = step.image()
-    if isinstance(step, Encoded):
-        # Other images may wait for the decoded one.
-        image._im = made.im.copy()
-        image.tile, image._exclusive_fp = [], False
-    else:
-        image._im = made.im
-        step.forget()  # the script may write to the pixels
-    del image.__dict__["_gpupipe"]
+    with _PUTTING:
+        if step_of(image) is not step:
+            return  # another thread was faster, and may have written to the pixels
+        if isinstance(step, Encoded):
+            # Other images may wait for the decoded one.
+            image._im = made.im.copy()
+            image.tile, image._exclusive_fp = [], False
+        else:
+            image._im = made.im
+            step.forget()  # the script may write to the pixels
+        del image.__dict__["_gpupipe"]
+
+
+_PUTTING = threading.Lock()
 
 
 class _Access:

@@ -23,6 +23,8 @@ from torchvision.transforms import functional as F, v2
 from torchvision.transforms.v2 import functional as F2
 
 from gpupipe import DataLoader
+from gpupipe.live.images import record, step_of
+from gpupipe.live.steps import ImageStep
 from gpupipe.live.switch import switched
 from gpupipe.reasons import FallbackWarning
 
@@ -356,6 +358,28 @@ class InThreads(Dataset[Any]):
 def test_threads_of_the_script(tmp_path: Path, workers: int, exact: None) -> None:
     data = InThreads(write_jpegs(tmp_path, 6))
     assert same_batches(lambda Loader: Loader(data, batch_size=2, num_workers=workers)) is not None
+
+
+def test_threads_that_look_at_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them writes to the pixels while another one is still making them."""
+    with switched(True):
+        im = opened().crop((1, 2, 17, 18))
+        step = step_of(im)
+        assert isinstance(step, ImageStep)
+        make = step.image
+
+        def slowly() -> Image.Image:
+            made = make()
+            monkeypatch.setattr(ImageStep, "image", lambda step: make())
+            im.putpixel((3, 4), (1, 2, 3))
+            return made
+
+        monkeypatch.setattr(ImageStep, "image", lambda step: slowly())
+        assert im.getpixel((3, 4)) == (1, 2, 3)
+        monkeypatch.undo()
+        kept = opened().resize((9, 9))
+        kept.load()
+        assert record(kept, Image.Image.copy, ()).tobytes() == kept.tobytes()
 
 
 def test_an_image_that_another_process_gets_is_real(tmp_path: Path, exact: None) -> None:
