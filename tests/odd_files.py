@@ -192,7 +192,7 @@ DAMAGED = _PNG[:2000] + bytes(100) + _PNG[2100:]
 
 
 def outcome(dataset: Any, engine: Any) -> list[Any]:
-    """Of each sample u8[H, W, 3], or the kind of failure."""
+    """Return u8[H, W, 3] of each sample, or its kind of failure."""
     results: list[Any] = []
     with DataLoader(dataset, batch_size=1, engine=engine, device="cpu", seed=0) as loader:
         for found in outcomes(loader):

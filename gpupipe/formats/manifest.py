@@ -38,7 +38,7 @@ class Manifested(Source):
     file: str
     """Absolute path of the list."""
     digest: str
-    """Of the bytes of the list."""
+    """Hash of the bytes of the list."""
     base: str
     """Folder or URL that relative paths are below."""
     outside: Outside

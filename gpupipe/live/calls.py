@@ -135,16 +135,14 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
         return NotImplemented
     if not _known(index) or list(waiting_in(index)) or not isinstance(value, (int, float, Tensor)):
         return NotImplemented
-    step, window = _pixels(tensor), None
+    step, moves = _pixels(tensor), None
     parts = index if isinstance(index, tuple) else (index,)
-    if (
-        step is not None
-        and step.dtype.is_floating_point
-        and all(part is Ellipsis or isinstance(part, slice) for part in parts)
-    ):
+    plain = all(part is Ellipsis or isinstance(part, slice) for part in parts) and not isinstance(value, WaitingTensor)
+    if plain and step is not None and step.dtype.is_floating_point:
         window = _window(step.shape, parts)
-    moves = None if window is None or min(window[2:]) < 1 else rows.found(rows.erase, step.size, *window, value)  # type: ignore[union-attr]
-    if moves is not None and not isinstance(value, WaitingTensor):
+        if window is not None and min(window[2:]) > 0:
+            moves = rows.found(rows.erase, step.size, *window, value)
+    if moves is not None:
         kept = value.clone() if isinstance(value, Tensor) else value
         tensor.step = _op(tensor, lambda x: _with_item(x, index, kept), moves).step
         return None
@@ -261,11 +259,11 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
     def call(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(tensor, WaitingTensor) or (inplace and tensor.family is not None):
             return NotImplemented
-        floats, step = tensor.dtype.is_floating_point, _pixels(tensor)
+        floats = tensor.dtype.is_floating_point
         if not floats and name != "div":  # a level more or less could be 255 more or less
             return NotImplemented
-        alone = step is not None and floats and len(args) == 1 and not kwargs
-        found = _affine(name, args[0], step.shape[0]) if alone and step is not None else None
+        step = _pixels(tensor) if floats and len(args) == 1 and not kwargs else None
+        found = _affine(name, args[0], step.shape[0]) if step is not None else None
         if step is None or found is None:
             made = _new(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs)
         else:

@@ -64,8 +64,10 @@ def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool
     def instead(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
         step = step_of(image)
         given = None if step is None else ordered(args, kwargs)
-        moves = None if step is None or given is None else rows.found(row, step.size, *given)
-        if moves is None or step is None or (step.mode == "L" and _has_color(given or ())):
+        if step is None or given is None or (step.mode == "L" and _has_color(given)):
+            return really(image, *args, **kwargs)
+        moves = rows.found(row, step.size, *given)
+        if moves is None:
             return really(image, *args, **kwargs)
         return record(image, lambda im: really(im, *args, **kwargs), moves, mode=mode, keeps_info=keeps_info)
 
@@ -77,12 +79,12 @@ _KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness
 
 def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
     """``ImageEnhance._Enhance.enhance``"""
-    name, step = type(enhancer).__name__, step_of(enhancer.image)
-    known = step is not None and type(enhancer) is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
+    kind, step = type(enhancer), step_of(enhancer.image)
+    name = kind.__name__
+    known = kind is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
     moves = rows.found(rows.adjusted, step.size, name, factor) if known and step is not None else None
     if moves is None:
         return really(enhancer, factor)
-    kind = type(enhancer)
     return record(enhancer.image, lambda im: really(kind(im), factor), moves, keeps_info=kind in _KEEP_INFO)
 
 

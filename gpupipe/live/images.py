@@ -173,12 +173,12 @@ def _im(really: Callable[[Any], Any], image: Any) -> Any:
     return really(image)
 
 
-def _make(image: Any) -> None:
-    """Make the pixels of an image that waits."""
+def _make(image: Any, place: str | None = None) -> None:
+    """Make the pixels of an image that waits. ``place``: see :func:`.looks.looked`."""
     step = step_of(image)
     if step is None:
         return
-    looks.looked(step.source)
+    looks.looked(step.source, place)
     made = step.image()
     with _PUTTING:
         if step_of(image) is not step:
@@ -242,10 +242,7 @@ def let_go() -> None:
     """Make those that the script keeps since the batch before: some keep thousands of crops."""
     _small.append([])
     for reference in _small.popleft():
-        image = reference()
-        if image is not None and (step := step_of(image)) is not None:
-            looks.looked(step.source, "images that are kept")
-            _make(image)
+        _make(reference(), "images that are kept")
 
 
 # ---- functions that never look

@@ -103,13 +103,13 @@ def opened(step: Encoded) -> None:
 
 
 def looked(step: Encoded, place: str | None = None) -> None:
-    """Note that code needs pixels that are made of an encoded image. ``place``: the line, if it is not the one that
-    runs."""
+    """Note that code needs pixels that are made of an encoded image. ``place`` stands for the line that runs."""
     if step.looked or not is_on():
         return
     step.looked = True
     _here.looks.looked += 1
-    _here.looks.places[place or ("a batch with an image of an earlier one" if step.sent else _place())] += 1
+    otherwise = "a batch with an image of an earlier one" if step.sent else "unknown"
+    _here.looks.places[place or _place() or otherwise] += 1
 
 
 def decoded(image: Any) -> None:
@@ -120,7 +120,7 @@ def decoded(image: Any) -> None:
 
 def _place() -> str:
     """Return the line of the script that runs, the function of a library that it calls, and the one that looks; without
-    such a line, the function of a library that calls Pillow."""
+    such a line, the function of a library that calls Pillow; ``""`` if only gpupipe runs."""
     frame: FrameType | None = sys._getframe(2)
     calls: list[str] = []
     while frame is not None and frame.f_globals.get("__name__") != _FETCH:
@@ -135,7 +135,7 @@ def _place() -> str:
             calls.append(f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}")
         frame = frame.f_back
     at = next((n for n, call in enumerate(calls) if not call.startswith("PIL.")), len(calls))
-    return ": ".join([*calls[at : at + 1], *(_SHOWN.get(call, call) for call in calls[at - 1 : at])]) or "unknown"
+    return ": ".join([*calls[at : at + 1], *(_SHOWN.get(call, call) for call in calls[at - 1 : at])])
 
 
 @functools.cache

@@ -125,10 +125,13 @@ class _Writer:
 
     def _lent(self) -> tuple[int, U8] | tuple[None, None]:
         """Return a free tray and its memory."""
-        for number in range(_COUNT if self._trays is not None else 0):
+        trays = self._trays
+        if trays is None:
+            return None, None
+        for number in range(_COUNT):
             lease = self._leases.get(number)
-            if not self._trays.in_use[number] and (lease is None or lease() is None):  # type: ignore[union-attr]
-                made = _Lease(self._trays.arrays[number])  # type: ignore[union-attr]
+            if not trays.in_use[number] and (lease is None or lease() is None):
+                made = _Lease(trays.arrays[number])
                 self._leases[number] = weakref.ref(made)
                 return number, np.asarray(made)
         return None, None

@@ -454,21 +454,33 @@ def test_images_of_threads_are_counted(tmp_path: Path) -> None:
     assert loader.stats()["images"] == {"opened": 24, "waited": 24, "looks": {}}
 
 
-def test_it_tells_that_an_image_comes_again(tmp_path: Path) -> None:
+class Once(Dataset[Any]):
+    """Opens an image once for all samples."""
+
+    def __init__(self, path: Path, again: Callable[[Any], Any]):
+        self.image, self.again = Image.open(path), again
+
+    def __getitem__(self, i: int) -> Any:
+        return F.to_tensor(self.image) if i == 0 else self.again(self.image)
+
+    def __len__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("again", "place"),
+    [
+        (F.to_tensor, "a batch with an image of an earlier one"),
+        (_as_array, "test_looks.py:{}, in _as_array: numpy.array"),
+    ],
+    ids=["in a batch", "in a line"],
+)
+def test_it_tells_that_an_image_comes_again(tmp_path: Path, again: Callable[[Any], Any], place: str) -> None:
     (path,) = write_jpegs(tmp_path, 1).iterdir()
-
-    class Once(Dataset[Any]):
-        image = Image.open(path)
-
-        def __getitem__(self, i: int) -> Any:
-            return F.to_tensor(self.image)
-
-        def __len__(self) -> int:
-            return 2
-
-    loader = DataLoader(Once(), device="cpu")
+    loader = DataLoader(Once(path, again), device="cpu")
     list(loader)
-    assert loader.stats()["images"]["looks"] == {"a batch with an image of an earlier one": 1}
+    line = _as_array.__code__.co_firstlineno + 1
+    assert loader.stats()["images"]["looks"] == {place.format(line): 1}
 
 
 def _as_it_is(im: Image.Image) -> Image.Image:
