@@ -504,6 +504,14 @@ def test_an_epoch_begun_in_inference_mode_goes_on_outside(arrays: Arrays, engine
         assert all_seen(iterator) == list(range(BATCH, N))
 
 
+def test_an_iterator_whose_engine_another_one_took_goes_on(arrays: Arrays) -> None:
+    with null(arrays, shuffle=True) as loader:
+        one, other = iter(loader), iter(loader)
+        first, second = seen(next(one)), seen(next(other))
+        assert first + all_seen(one) == shuffled(0)
+        assert second + all_seen(other) == shuffled(1)
+
+
 def test_a_loader_of_torchs_can_be_built_from_this_one(arrays: Arrays) -> None:
     loader = null(arrays)
     assert type(loader.batch_sampler) is BatchSampler and len(loader.batch_sampler) == len(loader)
