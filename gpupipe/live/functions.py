@@ -22,7 +22,7 @@ from . import (
 )
 from .images import opened, record, step_of, waiting
 from .rows import Moves
-from .steps import ImageStep, Move, PixelStep
+from .steps import AnyImage, ImageStep, Move, PixelStep
 from .switch import catch, uncaught
 from .tensors import WAITING_CLASSES, WaitingTensor, make
 
@@ -52,6 +52,12 @@ def _by_position(function: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], t
     return ordered
 
 
+def _opaque(image: Any) -> AnyImage | None:
+    """Return the step of an image that waits and has no alpha channel, which engines do not make."""
+    step = step_of(image)
+    return None if step is None or step.mode == "RGBA" else step
+
+
 def _has_color(arguments: tuple[Any, ...]) -> bool:
     """Return whether a color is among the arguments. Functions refuse it for gray images."""
     return any(isinstance(value, (tuple, list)) and len(value) == 3 for value in arguments)
@@ -67,11 +73,20 @@ def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool
         if step is None or given is None or (step.mode == "L" and _has_color(given)):
             return really(image, *args, **kwargs)
         moves = rows.found(row, step.size, *given)
-        if moves is None:
+        if moves is None or (step.mode == "RGBA" and not (row in _OF_ALPHA and all(map(_is_sharp, moves)))):
             return really(image, *args, **kwargs)
         return record(image, lambda im: really(im, *args, **kwargs), moves, mode=mode, keeps_info=keeps_info)
 
     catch(function, instead)
+
+
+_OF_ALPHA = rows.crop, rows.transform, rows.transpose
+
+
+def _is_sharp(move: Move) -> bool:
+    """Return whether every pixel is one of the image before, or a clear one outside of it."""
+    settings = dict(move.settings)
+    return settings.get("interpolation", "nearest") == "nearest" and not any(settings.get("fill") or ())
 
 
 _KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness
@@ -79,7 +94,7 @@ _KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness
 
 def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
     """``ImageEnhance._Enhance.enhance``"""
-    kind, step = type(enhancer), step_of(enhancer.image)
+    kind, step = type(enhancer), _opaque(enhancer.image)
     name = kind.__name__
     known = kind is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
     moves = rows.found(rows.adjusted, step.size, name, factor) if known and step is not None else None
@@ -90,7 +105,7 @@ def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
 
 def _enhancer(really: Callable[..., None], enhancer: Any, image: Any) -> None:
     """``__init__`` of the classes of ``ImageEnhance``, which compute the reduced image at once."""
-    step, kind = step_of(image), type(enhancer)
+    step, kind = _opaque(image), type(enhancer)
     if step is None or kind is ImageEnhance.Color:  # which only converts
         return really(enhancer, image)
 
@@ -114,7 +129,7 @@ class _Band(ImageStep):
 
 def _split(really: Callable[..., Any], image: Any) -> Any:
     """``Image.split``"""
-    step = step_of(image)
+    step = _opaque(image)
     if step is None:
         return really(image)
     return tuple(image.getchannel(k) for k in range(3)) if step.mode == "RGB" else (image.copy(),)
@@ -147,11 +162,41 @@ def _merge(really: Callable[..., Any], mode: Any, bands: Any) -> Any:
     return waiting(ImageStep(some[0].before, merged, moves, some[0].size, mode), bands[0])
 
 
+class _Composed(ImageStep):
+    """An image in RGBA on a color, which is nowhere clear."""
+
+    __slots__ = ()
+
+
+def _composite(really: Callable[..., Any], image1: Any, image2: Any, mask: Any) -> Any:
+    """``Image.composite`` of an image in RGBA, which is its own mask, and a color. So scripts fill what a rotation has
+    left, after DeepVoltaire's AutoAugment."""
+    step = step_of(image1)
+    if step is None or step.mode != "RGBA" or step_of(mask) is not step or image2.mode != "RGBA":
+        return really(image1, image2, mask)
+    opaque: Any = step
+    while opaque.mode == "RGBA" and not isinstance(opaque, _Composed):
+        opaque = opaque.before
+    colors = image2.getcolors(1) if image2.size == image1.size else None
+    if step.moves is None or isinstance(opaque, _Composed) or colors is None:
+        return really(image1, image2, mask)
+    ((_, color),) = colors
+
+    def composed(im: Image.Image) -> Image.Image:
+        return really(im, Image.new("RGBA", im.size, color), im)  # type: ignore[no-any-return]
+
+    made = _Composed(step, composed, None, step.size, "RGBA")
+    kept = len(opaque.moves)
+    made.moves = *step.moves[:kept], *(rows.filled(move, color[:3]) for move in step.moves[kept:])
+    return waiting(made, image2)
+
+
 def _catch_pillow() -> None:
     images.install()
     catch(Image.Image.split, _split)
     catch(Image.Image.getchannel, _channel)
     catch(Image.merge, _merge)
+    catch(Image.composite, _composite)
     for name in ("crop", "resize", "transpose", "transform", "filter"):
         _image(getattr(Image.Image, name), getattr(rows, name))
     _image(ImageOps.expand, rows.expand, keeps_info=False)
@@ -186,14 +231,14 @@ def changed(
 
 
 def _to_tensor(really: Callable[..., Any], picture: Any) -> Any:
-    step = step_of(picture)
+    step = _opaque(picture)
     if step is None or torch.get_default_dtype() is not torch.float32 or looks.asks_for_type():
         return really(picture)
     return begun(step, really, rows.to_dtype(step.size, torch.float32, scale=True, kind="pil"), torch.float32)
 
 
 def _pil_to_tensor(really: Callable[..., Any], picture: Any) -> Any:
-    step = step_of(picture)
+    step = _opaque(picture)
     if step is None or looks.asks_for_type():
         return really(picture)
     return begun(step, really, (), torch.uint8)

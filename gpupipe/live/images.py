@@ -248,6 +248,33 @@ def let_go() -> None:
 # ---- functions that never look
 
 
+class _Pixels:
+    """Stands for the pixels of an image that waits while the ``copy`` module copies it."""
+
+    def __init__(self, step: AnyImage):
+        self.step = step
+
+    def __deepcopy__(self, memo: Any) -> _Pixels:
+        return self
+
+
+def _get_state(really: Callable[..., Any], image: Any) -> Any:
+    step = step_of(image)
+    if step is None or not looks.is_copied():
+        return really(image)
+    return [image.info, image.mode, image.size, None, _Pixels(step)]
+
+
+def _set_state(really: Callable[..., Any], image: Any, state: Any) -> None:
+    info, mode, size, _, pixels = state[:5]
+    if not isinstance(pixels, _Pixels):
+        really(image, state)
+        return
+    Image.Image.__init__(image)
+    image.info, image._mode, image._size = info, mode, size
+    image.__dict__.update(_gpupipe=pixels.step, _gpupipe_tile=getattr(image, "tile", None))
+
+
 def _copy(really: Callable[..., Any], image: Any) -> Any:
     step = step_of(image)
     return really(image) if step is None else record(image, really, ())
@@ -255,9 +282,9 @@ def _copy(really: Callable[..., Any], image: Any) -> Any:
 
 def _convert(really: Callable[..., Any], image: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
     step = step_of(image)
-    if step is None or mode not in MODES or args or kwargs:
+    if step is None or mode not in (*MODES, "RGBA") or args or kwargs:
         return really(image, mode, *args, **kwargs)
-    if mode == step.mode or mode == "RGB":
+    if mode == step.mode or mode != "L":
         return record(image, lambda im: really(im, mode), (), mode=mode)
     from .rows import gray
 
@@ -271,5 +298,7 @@ def install() -> None:
     catch(ImageFile.ImageFile.load, _load, always=True)
     catch(Image.Image.putpalette, _changed, always=True)
     catch(JpegImagePlugin.JpegImageFile.draft, _changed, always=True)
+    catch(Image.Image.__getstate__, _get_state)
+    catch(Image.Image.__setstate__, _set_state, always=True)
     catch(Image.Image.copy, _copy)
     catch(Image.Image.convert, _convert)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dis
 import functools
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
+import PIL
 import torch
 from torch.overrides import resolve_name
 
@@ -20,6 +22,7 @@ from .steps import Encoded
 from .switch import is_on
 
 _OURS = str(Path(__file__).parents[1])
+_PILLOW = str(Path(PIL.__file__).parent)
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _BETWEEN = torch.overrides.__file__, torch._tensor.__file__
 """Files that only pass on calls of torch's functions."""
@@ -165,6 +168,14 @@ def asks_for_type() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_copied() -> bool:
+    """Return whether the ``copy`` module asks an image of Pillow's for its state."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith((_OURS, _PILLOW)):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == copy.__file__
 
 
 @functools.cache

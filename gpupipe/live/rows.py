@@ -179,6 +179,14 @@ def pad(size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant")
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color, mode=padding_mode)
 
 
+def filled(move: Move, color: tuple[int, ...]) -> Move:
+    """Return a move that fills what is outside of the image with a color."""
+    settings = dict(move.settings)
+    if move.op is ops.Warp or settings.get("padded"):
+        settings["fill"] = tuple(map(float, color))
+    return move._replace(settings=tuple(settings.items()))
+
+
 # ---- colors
 
 

@@ -93,7 +93,11 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         return shared(self, kind(self.step), lambda value: value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return make(self).__deepcopy__(memo)  # type: ignore[no-any-return, no-untyped-call]
+        made = KNOWN[Tensor.clone](Tensor.clone, self) if is_on() else NotImplemented
+        if made is NotImplemented:
+            return make(self).__deepcopy__(memo)  # type: ignore[no-any-return, no-untyped-call]
+        memo[id(self)] = made
+        return made  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make(self).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFile
+from PIL import Image, ImageEnhance, ImageFile, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader, Dataset
 from torchvision import transforms as T, tv_tensors
@@ -65,6 +65,35 @@ def closed(im: Image.Image) -> Any:
     return other
 
 
+ALPHA: list[Callable[[Image.Image], Any]] = [
+    lambda im: im.rotate(20).convert("L"),
+    lambda im: im.rotate(20, Image.Resampling.BILINEAR).convert("RGB"),
+    lambda im: im.rotate(20, fillcolor=(1, 2, 3)).convert("RGB"),
+    lambda im: im.rotate(20).resize((9, 9)).convert("RGB"),
+    lambda im: ImageOps.expand(im, 2).convert("RGB"),
+    lambda im: outcome(ImageOps.autocontrast, im),
+    lambda im: ImageEnhance.Contrast(im.rotate(20)).enhance(0.5),
+    lambda im: ImageEnhance.Color(im.rotate(20)).enhance(0.5),
+    lambda im: (im.split(), im.getchannel("A"), im.rotate(20).getchannel(0)),
+    lambda im: (F.to_tensor(im), F.pil_to_tensor(im.rotate(9)), F.pad(im, 2), F.to_grayscale(im, 3)),
+    lambda im: Image.alpha_composite(im, im.rotate(20)),
+]
+"""What scripts do with images in RGBA."""
+
+
+def composed(one: Image.Image, im: Image.Image, mask: Image.Image, of: Any = (1, 2, 3, 4), twice: bool = False) -> Any:
+    made = Image.composite(one, Image.new("RGBA", im.size, of) if isinstance(of, tuple) else of, mask)
+    return composed(made, im, made, (9, 8, 7, 6)) if twice else (made.convert("RGB"), made)
+
+
+def composites(im: Image.Image) -> list[Any]:
+    clear, other = im.convert("RGBA").rotate(20), im.convert("RGBA").rotate(-20)
+    return [
+        (clear, clear, {}), (clear, other, {}), (clear, im.convert("L"), {}), (clear, clear, {"twice": True}),
+        (clear, clear, {"of": other}), (clear, clear, {"of": im.convert("RGBA").resize((1, 1)).resize(im.size)}),
+    ]  # fmt: skip
+
+
 IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "core": lambda im: (im.load(), im.im.getpixel((1, 2)))[1],
     "load": lambda im: im.load()[1, 2],
@@ -77,7 +106,9 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "as_tensor": lambda im: torch.as_tensor(np.array(im)),
     "pickle": lambda im: pickle.loads(pickle.dumps(im)),
     "pickle of a result": lambda im: pickle.loads(pickle.dumps(im.crop((1, 2, 9, 9)))),
-    "deepcopy": lambda im: copy.deepcopy(im.resize((9, 9))),
+    "deepcopy": lambda im: copy.deepcopy((im, im.resize((9, 9)))),
+    "paint a deep copy": lambda im: (painted(copy.deepcopy(im)), im),
+    "paint after a deep copy": lambda im: (painted(x := im.crop()), copy.deepcopy(x), copy.deepcopy(im.crop()), x),
     "copy": lambda im: copy.copy(im),
     "paint a copy": lambda im: (painted(im.convert("RGB")), painted(im.crop()), painted(im.copy()), im),
     "paint what was copied": lambda im: (im.convert("RGB"), im.copy(), im.resize(im.size), painted(im)),
@@ -98,6 +129,8 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "merge others": lambda im: Image.merge("RGB", [*im.split()[:2], opened(2).resize(im.size).getchannel(0)]),
     "a wrong merge": lambda im: Image.merge("RGB", im.split()[:2]),
     "blend": lambda im: Image.blend(im, im.transpose(0), 0.3),
+    "alpha": lambda im: [change(im.convert("RGBA")) for change in ALPHA],
+    "composite in RGBA": lambda im: [composed(turned, im, mask, **more) for turned, mask, more in composites(im)],
     "composite": lambda im: Image.composite(im, im.rotate(90), im.convert("L")),
     "set": lambda im: len({im.size, im.copy().size}),
     "kept": lambda im: [im, im, im.crop((0, 0, 5, 5)), im.crop((0, 0, 5, 5))],
@@ -306,6 +339,7 @@ def test_images_and_tensors_wait() -> None:
     with switched(True):
         assert waits(opened().crop((1, 2, 9, 9)).convert("L"))
         assert waits(Image.merge("RGB", opened().split()[::-1])) and waits(opened().getchannel(0))
+        assert waits(copy.deepcopy(opened())) and all(map(waits, copy.deepcopy([F.to_tensor(opened())])))
         masked = F.to_tensor(opened())
         masked *= MASK.expand_as(masked)
         assert masked.size(1) == masked.size(dim=-2) == 20 and masked.shape[1] == 20

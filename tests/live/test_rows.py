@@ -69,6 +69,18 @@ def cut(r: random.Random) -> Change:
     return lambda im: im.crop((left, top, left + 30, top + 33))
 
 
+def composed(r: random.Random) -> Change:
+    """Rotate in RGBA, and put the result on a color."""
+    angle, before, shade = r.choice([0, 90, 180, r.uniform(-60, 60)]), r.uniform(-9, 9), (*color(r), 128)
+    moved = r.choice([lambda im: im, lambda im: im.crop((-3, 2, 30, 28)).rotate(20), lambda im: im.transpose(0)])
+
+    def change(im: Image.Image) -> Image.Image:
+        clear = moved(im.rotate(before).convert("RGBA").rotate(angle))
+        return Image.composite(clear, Image.new("RGBA", clear.size, shade), clear).convert(im.mode)
+
+    return change
+
+
 IMAGES: dict[str, Callable[[random.Random], Change]] = {
     "crop": cut,
     "resize": lambda r: (lambda to, how: lambda im: im.resize(to, how))(sized(r), r.choice([*_FILTERS])),
@@ -89,6 +101,7 @@ IMAGES: dict[str, Callable[[random.Random], Change]] = {
     "Contrast": lambda r: (lambda f: lambda im: ImageEnhance.Contrast(im).enhance(f))(factor(r)),
     "Sharpness": lambda r: (lambda f: lambda im: ImageEnhance.Sharpness(im).enhance(f))(factor(r)),
     "adjust_hue": lambda r: (lambda f: lambda im: _functional_pil.adjust_hue(im, f))(r.uniform(-0.5, 0.5)),
+    "composite": composed,
     "merge": lambda r: (lambda order: lambda im: Image.merge("RGB", [im.split()[k] for k in order]))(
         r.sample(range(3), 3)
     ),
