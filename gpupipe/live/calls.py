@@ -229,9 +229,12 @@ def _flip(function: Callable[..., Any], tensor: Any, *dims: Any, **kwargs: Any) 
 # ---- arithmetic
 
 
-def _affine(name: str, value: Any, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+def _affine(name: str, value: Any, step: PixelStep) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Return (mean, std) with which ``(x - mean) / std`` is the arithmetic with a number or a value per channel."""
+    channels, _, _ = step.shape
     if isinstance(value, Tensor):
+        if value.dim() and torch.promote_types(step.dtype, value.dtype) is not step.dtype:
+            return None  # the result has another type
         whole = value.dim() <= 3 and tuple(value.shape[-2:]) in ((1, 1), (1,), ()) and value.numel() in (1, channels)
         if type(value) is not Tensor or not whole or (value.numel() > 1 and tuple(value.shape) != (channels, 1, 1)):
             return None
@@ -263,7 +266,7 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
         if not floats and name != "div":  # a level more or less could be 255 more or less
             return NotImplemented
         step = _pixels(tensor) if floats and len(args) == 1 and not kwargs else None
-        found = _affine(name, args[0], step.shape[0]) if step is not None else None
+        found = _affine(name, args[0], step) if step is not None else None
         if step is None or found is None:
             made = _new(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs)
         else:

@@ -215,7 +215,9 @@ def _value(result: Any, recipe: Recipe, made: Sequence[Tensor], alone: AbstractS
         return result.call(inner)  # type: ignore[no-any-return]
     for row, part in enumerate(result.args[0]):
         if isinstance(part, CallStep):  # of this image
-            made[job][row].copy_(part.call(inner))
+            value = part.call(inner)
+            is_view = value.untyped_storage().data_ptr() == made[job].untyped_storage().data_ptr()
+            made[job][row] = value.clone() if is_view else value
     return made[job]
 
 

@@ -62,8 +62,11 @@ def catch(function: Any, instead: Callable[..., Any], *, always: bool = False) -
     really = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     really.__kwdefaults__ = function.__kwdefaults__
     _caught[function] = really
+    first = code.co_varnames[0] if code.co_argcount else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not args and first in kwargs:
+            args = (kwargs.pop(first),)
         # A compiler that follows the call gets to see the library's own code.
         if torch.compiler.is_compiling():
             return really(*args, **kwargs)

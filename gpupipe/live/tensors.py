@@ -8,6 +8,7 @@ waited.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -71,11 +72,13 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         if func in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        if is_on():
-            known = KNOWN.get(func)
-            made = NotImplemented if known is None else known(func, *args, **kwargs)
-            if made is not NotImplemented:
-                return made
+        if is_on() and (known := KNOWN.get(func)) is not None:
+            given = dict(kwargs)
+            first = args if args or "input" not in given else (given.pop("input"),)
+            with suppress(TypeError):  # of an argument by another name, which torch may know
+                made = known(func, *first, **given)
+                if made is not NotImplemented:
+                    return made
         return _on_values(func, args, kwargs)
 
     @classmethod

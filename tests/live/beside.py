@@ -60,7 +60,7 @@ def form(value: Any, depth: int = 6) -> Any:
         return _form_of_tensor(value)
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), value.shape, value.strides, value.flags.writeable, value.tobytes())
-    if isinstance(value, (str, bytes, int, complex, type(None), type)):
+    if isinstance(value, (str, bytes, int, complex, type(None), type, torch.dtype)):
         return (type(value), value)
     if isinstance(value, float):
         return ("float", repr(value))  # nan is equal to itself here

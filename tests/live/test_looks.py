@@ -104,7 +104,7 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "interface": lambda im: im.__array_interface__["data"],
     "from numpy": lambda im: torch.from_numpy(np.array(im)).sum(),
     "as_tensor": lambda im: torch.as_tensor(np.array(im)),
-    "pickle": lambda im: pickle.loads(pickle.dumps(im)),
+    "pickle": lambda im: (pickle.dumps(im), pickle.loads(pickle.dumps(im))),
     "pickle of a result": lambda im: pickle.loads(pickle.dumps(im.crop((1, 2, 9, 9)))),
     "deepcopy": lambda im: copy.deepcopy((im, im.resize((9, 9)))),
     "paint a deep copy": lambda im: (painted(copy.deepcopy(im)), im),
@@ -130,7 +130,7 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "a wrong merge": lambda im: Image.merge("RGB", im.split()[:2]),
     "blend": lambda im: Image.blend(im, im.transpose(0), 0.3),
     "alpha": lambda im: [change(im.convert("RGBA")) for change in ALPHA],
-    "composite in RGBA": lambda im: [composed(turned, im, mask, **more) for turned, mask, more in composites(im)],
+    "composite in RGBA": lambda im: [composed(one, im, mask, **more) for one, mask, more in composites(im)],
     "composite": lambda im: Image.composite(im, im.rotate(90), im.convert("L")),
     "set": lambda im: len({im.size, im.copy().size}),
     "kept": lambda im: [im, im, im.crop((0, 0, 5, 5)), im.crop((0, 0, 5, 5))],
@@ -347,6 +347,43 @@ def test_images_and_tensors_wait() -> None:
         assert waits(lighting(F.to_tensor(opened()))[0])
         assert waits(F.to_tensor(opened())) and waits(torch.stack([F.to_tensor(opened())] * 2))
     assert not waits(opened()) and not waits(F.to_tensor(opened()))
+
+
+MEANS = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
+BY_NAME: dict[str, Callable[[], Any]] = {
+    "an image": lambda: (
+        F.to_tensor(pic=opened()), F.pil_to_tensor(pic=opened()), F.gaussian_blur(img=opened(), kernel_size=3),
+        F.to_pil_image(pic=F.to_tensor(opened())), F.resize(img=opened(), size=[9]), ImageOps.invert(image=opened()),
+    ),
+    "a tensor": lambda: [
+        function(input=F.to_tensor(opened()), **more)
+        for function, more in (
+            (torch.unsqueeze, {"dim": 0}), (torch.flip, {"dims": (2,)}), (torch.clamp, {"min": 0.5}),
+            (torch.mul, {"other": 2.5}), (torch.zeros_like, {}), (torch.permute, {"dims": (1, 2, 0)}),
+        )
+    ],
+    "parts": lambda: [torch.unbind(input=F.to_tensor(opened())), torch.unbind(F.to_tensor(opened()), axis=0)],
+    "other names": lambda: torch.flip(F.to_tensor(opened()), dims=[1]) + torch.add(F.to_tensor(opened()), x2=1),
+    "a wrong name": lambda: torch.mul(input=F.to_tensor(opened()), by=2),
+    "another wrong name": lambda: F.to_tensor(img=opened()),
+    "double": lambda: ((F.to_tensor(opened()) - MEANS.double()).dtype, F.to_tensor(opened()).div_(MEANS.double())),
+    "half": lambda: (F.convert_image_dtype(F.pil_to_tensor(opened()), torch.float16) - MEANS).dtype,
+}  # fmt: skip
+"""Arguments by their names, and tensors of other types."""
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_arguments(name: str) -> None:
+    ours, theirs = twice(lambda: outcome(BY_NAME[name]))
+    assert ours == theirs
+    assert (theirs[0] == "raises") is ("wrong" in name)
+
+
+def test_engines_make_no_alpha() -> None:
+    with switched(True):
+        real = [ALPHA[k](opened().convert("RGBA")) for k in (1, 2, 3, 4)]
+        _, other, luma, twice, *_ = [composed(one, one, mask, **more) for one, mask, more in composites(opened())]
+        assert not any(map(waits, [*real, other[0], luma[0], twice[0]]))
 
 
 def test_memory_is_no_garbage() -> None:

@@ -71,7 +71,7 @@ def cut(r: random.Random) -> Change:
 
 def composed(r: random.Random) -> Change:
     """Rotate in RGBA, and put the result on a color."""
-    angle, before, shade = r.choice([0, 90, 180, r.uniform(-60, 60)]), r.uniform(-9, 9), (*color(r), 128)
+    angle, before, shade = r.choice([0, 90, 180, r.uniform(-60, 60)]), r.uniform(-9, 9), (*r.sample(range(256), 3), 128)
     moved = r.choice([lambda im: im, lambda im: im.crop((-3, 2, 30, 28)).rotate(20), lambda im: im.transpose(0)])
 
     def change(im: Image.Image) -> Image.Image:
@@ -256,6 +256,11 @@ def test_rows_of_tensors(name: str) -> None:
 @pytest.mark.parametrize("name", ARITHMETIC)
 def test_arithmetic(name: str) -> None:
     checked(lambda: of_tensors([ARITHMETIC[name]] * 2, bytes_=False))
+
+
+def test_views_of_whole_batches() -> None:
+    """They lie on the memory of the batch that they are written to."""
+    checked(lambda: [torch.stack([F.resize(F.to_tensor(loaded(k)), [12, 12]).transpose(1, 2) for k in (1, 2)])])
 
 
 def test_arithmetic_of_bytes() -> None:
