@@ -4,11 +4,11 @@ The photographs and, beside the checkout, the odd files, with 5 % of all truncat
 reference run in lockstep over the same epochs with on_error="replace". At every batch: both have the samples that
 the plan says, computed apart from the loaders, and the pictures of the two agree; every tenth batch of the
 reference is equal in every bit to decoding the plan anew. Meanwhile, at random: files vanish or become something
-else between two epochs, a worker process is killed, a signal's handler raises in the middle of whatever happens, an
-epoch is left in the middle, a new loader goes on from the saved state of the old one. Memory and file descriptors
-are read after every epoch. Prediction: no difference at all, every bad file named by both engines, the script has a
-handler's exception within 1 s, and memory is flat after the first tens of epochs, when DALI's pools have met the
-largest pictures.
+else between two epochs, a worker process is killed and the script goes on from the last state, a signal's handler
+raises in the middle of whatever happens, an epoch is left in the middle, a new loader goes on from the saved state of
+the old one. Memory and file descriptors are read after every epoch. Prediction: no difference at all, every bad file
+named by both engines, the script has a handler's exception within 1 s, and memory is flat after the first tens of
+epochs, when DALI's pools have met the largest pictures.
 """
 
 from __future__ import annotations
@@ -164,9 +164,12 @@ class Soak:
                     self.alarm.set(None)
                     break
                 self.look(plans, step, batches)
-            except Interrupted:
-                self.seconds_to_the_script.append(time.monotonic() - self.alarm.called)
-                self.counts["signals"] += 1
+            except (Interrupted, RuntimeError) as e:
+                if isinstance(e, Interrupted):
+                    self.seconds_to_the_script.append(time.monotonic() - self.alarm.called)
+                    self.counts["signals"] += 1
+                elif "DataLoader worker" not in str(e):  # torch's words for one that was killed
+                    raise
                 iterators = self.pair.iterate(states)  # one of the two may have been a batch ahead
                 step = -(-states[0]["delivered"] // BATCH)
                 continue
