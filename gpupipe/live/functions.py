@@ -397,7 +397,8 @@ def _catch_torchvision() -> None:
 def _image_class(tv_image: type[Tensor]) -> type[WaitingTensor]:
     """Return the class of torchvision's images that wait. Its transforms look for subclasses of their image."""
     make: Any = type(WaitingTensor)
-    made: type[WaitingTensor] = make("WaitingImage", (WaitingTensor, tv_image), {"stands_for": tv_image})
+    names = {"stands_for": tv_image, "__module__": tv_image.__module__, "__qualname__": tv_image.__qualname__}
+    made: type[WaitingTensor] = make(tv_image.__name__, (WaitingTensor, tv_image), names)
     return made
 
 

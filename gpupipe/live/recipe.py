@@ -108,7 +108,9 @@ def recipe_of(tensors: Iterable[WaitingTensor]) -> Recipe | None:
         if not isinstance(tensor, WaitingTensor):
             continue  # made with another one
         steps = _pixels_of(tensor.step)
-        if id(tensor) in together or not any(step.can_be_made for step in steps):
+        if id(tensor) in together:
+            make(tensor, "a batch with several views of one tensor")
+        elif not any(step.can_be_made for step in steps):
             make(tensor)
         else:
             found.append((tensor, tensor.step))

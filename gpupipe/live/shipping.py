@@ -10,8 +10,10 @@ import dataclasses
 import io
 import pickle
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -156,9 +158,10 @@ def waiting_within(value: Any, depth: int = 8) -> Iterator[WaitingTensor]:
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from waiting_within(part, depth - 1)
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
         for part in value:
             yield from waiting_within(part, depth - 1)
-    elif not isinstance(value, type) and not callable(value) and hasattr(value, "__dict__"):
-        for part in list(vars(value).values()):
+    elif not isinstance(value, (type, FunctionType, ModuleType)):
+        slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+        for part in [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in slots)]:
             yield from waiting_within(part, depth - 1)

@@ -64,6 +64,14 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
     def __init__(self, step: AnyTensor):
         pass
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]
+        return type(self).stands_for
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        object.__dict__["__class__"].__set__(self, kind)
+
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -96,7 +104,8 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         return shared(self, kind(self.step), lambda value: value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        made = KNOWN[Tensor.clone](Tensor.clone, self) if is_on() else NotImplemented
+        plain = is_on() and not _of_script(vars(self))
+        made = KNOWN[Tensor.clone](Tensor.clone, self) if plain else NotImplemented
         if made is NotImplemented:
             return make(self).__deepcopy__(memo)  # type: ignore[no-any-return, no-untyped-call]
         memo[id(self)] = made
@@ -113,6 +122,7 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         return dir(Tensor)
 
 
+WaitingTensor.__module__, WaitingTensor.__name__, WaitingTensor.__qualname__ = "torch", "Tensor", "Tensor"
 WAITING_CLASSES: dict[type, type[WaitingTensor]] = {Tensor: WaitingTensor}
 """Classes of tensors that wait, by the class that each becomes."""
 
@@ -143,8 +153,8 @@ def _on_values(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     return func(*args, **kwargs)
 
 
-def make(tensor: WaitingTensor) -> Tensor:
-    """Make a tensor that waits, in place, and those that share its memory.
+def make(tensor: WaitingTensor, place: str | None = None) -> Tensor:
+    """Make a tensor that waits, in place, and those that share its memory. ``place``: see :func:`.looks.looked`.
 
     Returns it, or a true tensor that stands for it if torch does not let it change.
     """
@@ -152,7 +162,7 @@ def make(tensor: WaitingTensor) -> Tensor:
         return stand_in  # type: ignore[no-any-return]
     family = tensor.family or [Member(tensor)]
     for source in sources_of(tensor.step):
-        looks.looked(source)
+        looks.looked(source, place)
     values: dict[int, Tensor] = {}
     with torch.inference_mode(False), torch.no_grad(), switched(False):
         for member, of, view in family:
@@ -166,7 +176,7 @@ def make(tensor: WaitingTensor) -> Tensor:
 
 def fill(tensor: WaitingTensor, value: Tensor, *, is_view: bool = False) -> None:
     """Let a tensor that waits become a value, for everybody who holds it. Only views remain views of other tensors."""
-    own, kind = dict(vars(tensor)), type(tensor).stands_for
+    held, kind = dict(vars(tensor)), type(tensor).stands_for
     if kind is not Tensor:
         value = value.as_subclass(kind)
     elif not is_view:
@@ -175,10 +185,16 @@ def fill(tensor: WaitingTensor, value: Tensor, *, is_view: bool = False) -> None
     vars(tensor).clear()
     try:
         swap_tensors(tensor, value)  # type: ignore[no-untyped-call]
+        vars(tensor).update(_of_script(held))
     except RuntimeError:  # torch holds the tensor itself, or something has a weak reference to it
         # No op can be added to this step: it does not know what becomes of the value.
         step = CallStep(lambda: value, (), {}, tuple(value.shape), value.dtype)
-        vars(tensor).update(own, value=value, step=step)
+        vars(tensor).update(held, value=value, step=step)
+
+
+def _of_script(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a tensor that a script has set."""
+    return {name: value for name, value in attributes.items() if name not in ("step", "family", "number", "value")}
 
 
 def shared(original: WaitingTensor, made: WaitingTensor, view: Callable[[Tensor], Tensor]) -> WaitingTensor:

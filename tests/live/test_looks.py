@@ -28,7 +28,7 @@ from gpupipe.live.steps import ImageStep
 from gpupipe.live.switch import switched
 from gpupipe.reasons import FallbackWarning
 
-from .beside import jpeg, outcome, same_batches, twice, waits, write_jpegs
+from .beside import form, jpeg, outcome, same_batches, twice, waits, write_jpegs
 
 
 def opened(seed: int = 1) -> Image.Image:
@@ -377,6 +377,24 @@ def test_arguments(name: str) -> None:
     ours, theirs = twice(lambda: outcome(BY_NAME[name]))
     assert ours == theirs
     assert (theirs[0] == "raises") is ("wrong" in name)
+
+
+def marked(x: Tensor) -> Tensor:
+    x.mark = [1]
+    return x
+
+
+@pytest.mark.parametrize("look", [lambda x: None, lambda x: x.sum()])
+def test_what_a_script_sets_and_asks(look: Callable[[Tensor], Any]) -> None:
+    def script() -> Any:
+        one, two = marked(F.to_tensor(opened())), marked(F2.to_image(opened()))
+        both, copied = copy.copy(one), copy.deepcopy(one)
+        found = [(x.__class__, type(x).__name__, type(x).__module__, isinstance(x, Tensor)) for x in (one, two)]
+        look(one), look(two)
+        return [found, one.mark, two.mark, both.mark, copied.mark, copied.mark is one.mark, one, two]
+
+    ours, theirs = twice(lambda: form(script()))
+    assert ours == theirs
 
 
 def test_engines_make_no_alpha() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from torchvision.transforms import functional as F
 import gpupipe
 from gpupipe.errors import ConfigError
 
-from .beside import same_batches, seeded, write_jpegs
+from .beside import same_batches, seeded, waits, write_jpegs
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -96,6 +98,16 @@ def as_dict(batch: list[Any]) -> Any:
     return {"x": torch.stack([x for x, *_ in batch]), "y": [i for _, i, *_ in batch], "n": random.random()}
 
 
+@dataclass(slots=True)
+class Samples:
+    """A batch that is an object."""
+
+    of: deque[Any]
+
+    def __call__(self) -> int:
+        return len(self.of)
+
+
 def into_memory(batch: list[Any]) -> Any:
     out = torch.zeros(len(batch), 3, 16, 16)
     for k, (x, *_) in enumerate(batch):
@@ -147,6 +159,11 @@ def test_samplers(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COLLATES)
 def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+def test_a_batch_that_is_an_object(root: Path) -> None:
+    with gpupipe.DataLoader(Pictures(root), 4, collate_fn=lambda batch: Samples(deque(batch)), device="cpu") as loader:
+        assert not any(waits(x) for x, *_ in next(iter(loader)).of)
 
 
 def kinds_of_workers() -> list[Any]:
