@@ -27,7 +27,7 @@ from .rows import arranged
 from .slots import common_ops, signature
 from .steps import AnyTensor, CallStep, Encoded, Move, PixelStep, Row
 from .switch import switched
-from .tensors import WaitingTensor, make
+from .tensors import Member, WaitingTensor, make
 from .trays import Data
 
 U8 = npt.NDArray[np.uint8]
@@ -117,18 +117,38 @@ def recipe_of(tensors: Iterable[WaitingTensor]) -> Recipe | None:
             pixels.update(dict.fromkeys(steps))
     if not found:
         return None
-    recipe = Recipe()
+    recipe, known = Recipe(), dict[int, Any]()
     _divide(recipe, pixels)
     for number, (tensor, step) in enumerate(found):
         tensor.number = number
-        recipe.results.append(_result(step, pixels))  # type: ignore[arg-type]
+        if any(step is other for _, other in found[:number]):  # equal values in memory of its own
+            step = CallStep(torch.clone, (step,), {}, tuple(tensor.shape), tensor.dtype)
+        recipe.results.append(_result(step, pixels, known))
     return recipe
 
 
 def _together(tensors: Sequence[WaitingTensor]) -> set[int]:
-    """Return the tensors, by id, that share memory with others of the batch, and must go on doing so."""
-    families = [id(tensor.family) for tensor in tensors if tensor.family is not None]
-    return {id(t) for t in tensors if t.family is not None and families.count(id(t.family)) > 1}
+    """Return the tensors, by id, that share memory with others of the batch, and would not if engines made them."""
+    families = {id(tensor.family): tensor.family for tensor in tensors if tensor.family is not None}
+    found: set[int] = set()
+    for family in families.values():
+        members = {id(member.tensor): member for member in family}
+        some = [members[id(tensor)] for tensor in tensors if tensor.family is family]
+        if len(some) > 1 and not all(_is_view(member, members) for member in some):
+            found |= {id(member.tensor) for member in some}
+    return found
+
+
+def _is_view(member: Member, members: dict[int, Member]) -> bool:
+    """Return whether a tensor is called later with the tensors that it shares memory with, which are made once."""
+    if not isinstance(member.tensor.step, CallStep):
+        return False
+    while member.of is not None:
+        step = member.tensor.step
+        if not isinstance(step, CallStep) or not step.args or step.args[0] is not member.of.step:
+            return False
+        member = members[id(member.of)]
+    return True
 
 
 def _pixels_of(step: AnyTensor) -> list[PixelStep]:
@@ -173,17 +193,21 @@ def _merged(moves: Sequence[Move]) -> tuple[Move, ...]:
     return tuple(made)
 
 
-def _result(step: AnyTensor, pixels: dict[PixelStep, Row | None]) -> Any:
-    """Return a step with rows in the place of images that engines make, and true tensors in that of others."""
-    if isinstance(step, PixelStep):
-        row = pixels[step]
-        if row is not None:
+def _result(step: Any, pixels: dict[PixelStep, Row | None], known: dict[int, Any]) -> Any:
+    """Return a step with rows in the place of images that engines make, and true tensors in that of others.
+
+    ``known``: what it has returned for other steps, by their id.
+    """
+    if id(step) not in known:
+        if isinstance(step, CallStep):
+            args, kwargs = step.replaced(lambda part: _result(part, pixels, known))
+            known[id(step)] = CallStep(step.function, args, kwargs, step.shape, step.dtype)
+        elif (row := pixels[step]) is not None:
             return row
-        looks.looked(step.source)
-        return step.tensor()
-    assert isinstance(step, CallStep)
-    args, kwargs = step.replaced(lambda part: _result(part, pixels))
-    return CallStep(step.function, args, kwargs, step.shape, step.dtype)
+        else:
+            looks.looked(step.source)
+            known[id(step)] = step.tensor()
+    return known[id(step)]
 
 
 # ---- after the engine
@@ -191,35 +215,51 @@ def _result(step: AnyTensor, pixels: dict[PixelStep, Row | None]) -> Any:
 
 def results_of(recipe: Recipe, made: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of a batch, given those of its jobs, [B, C, H, W] each, which they may share or change."""
-    uses = Counter(row.job for result in recipe.results for row in _rows_in(result))
+    seen, known = set[int](), dict[int, Tensor]()
+    uses = Counter(row.job for result in recipe.results for row in _rows_in(result, seen))
     alone = {job for job, count in uses.items() if count == len(recipe.jobs[job].sources)}
-    return [_value(result, recipe, made, alone) for result in recipe.results]
+    return [_value(result, recipe, made, alone, known) for result in recipe.results]
 
 
-def _rows_in(result: Any) -> list[Row]:
+def _rows_in(result: Any, seen: set[int]) -> list[Row]:
+    """Return the images that a result is made of. ``seen``: calls, by id, that are passed over, since they are made."""
     if isinstance(result, Row):
         return [result]
-    return [row for part in result.parts() for row in _rows_in(part)]
+    if id(result) in seen:
+        return []
+    seen.add(id(result))
+    return [row for part in result.parts() for row in _rows_in(part, seen)]
 
 
-def _value(result: Any, recipe: Recipe, made: Sequence[Tensor], alone: AbstractSet[int]) -> Tensor:
-    """Return what a tensor becomes. ``alone``: jobs of which every image is used once."""
+def _value(
+    result: Any, recipe: Recipe, made: Sequence[Tensor], alone: AbstractSet[int], known: dict[int, Tensor]
+) -> Tensor:
+    """Return what a tensor becomes.
+
+    Args:
+        alone: jobs of which every image is used once.
+        known: values of other calls, by their id. Views of one tensor share its memory.
+    """
     if isinstance(result, Row):
         batch = made[result.job]
         # An image of its own keeps no others alive.
         return batch[result.row] if len(batch) == 1 and result.job in alone else batch[result.row].clone()
+    if id(result) in known:
+        return known[id(result)]
 
     def inner(part: Any) -> Tensor:
-        return made[part.job][part.row] if isinstance(part, Row) else _value(part, recipe, made, alone)
+        return made[part.job][part.row] if isinstance(part, Row) else _value(part, recipe, made, alone, known)
 
     job = _whole_job(result, recipe)
     if job is None or job not in alone:
-        return result.call(inner)  # type: ignore[no-any-return]
+        known[id(result)] = result.call(inner)
+        return known[id(result)]
     for row, part in enumerate(result.args[0]):
         if isinstance(part, CallStep):  # of this image
             value = part.call(inner)
             is_view = value.untyped_storage().data_ptr() == made[job].untyped_storage().data_ptr()
             made[job][row] = value.clone() if is_view else value
+    known[id(result)] = made[job]
     return made[job]
 
 

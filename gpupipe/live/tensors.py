@@ -64,8 +64,8 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
     def __init__(self, step: AnyTensor):
         pass
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # type: ignore[override]
+    @property
+    def __class__(self) -> type:
         return type(self).stands_for
 
     @__class__.setter

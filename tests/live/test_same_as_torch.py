@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch.utils.data import (
     BatchSampler,
+    DataLoader as TorchLoader,
     Dataset,
     DistributedSampler,
     IterableDataset,
@@ -121,6 +122,28 @@ def mixed(batch: list[Any]) -> Any:
     return amount * x + (1 - amount) * x.flip(0), y, noise
 
 
+def shots(batch: list[Any]) -> Any:
+    """Views of one tensor, as for learning from few examples, and others of equal values."""
+    one, two, *others = _dimmed(batch)
+    x = torch.stack([one, two, *others])
+    return x[:2], x[2:].flatten(1), x, torch.stack([one, two])[1], two, one.transpose(1, 2), one[:, 1:9].transpose(1, 2)
+
+
+def halves(batch: list[Any]) -> Any:
+    x = torch.stack(_dimmed(batch))
+    return x[:2], x[2:]
+
+
+def turned(batch: list[Any]) -> Any:
+    one, two, *_ = _dimmed(batch)
+    x = torch.stack([one, two])
+    return one, one.transpose(1, 2), x, x[1]
+
+
+def _dimmed(batch: list[Any]) -> list[Any]:
+    return [x * 0.3 if k % 2 else x for k, (x, *_) in enumerate(batch)]
+
+
 def raises(batch: list[Any]) -> Any:
     if random.random() < 0.4:
         raise LookupError("sometimes")
@@ -147,7 +170,16 @@ SAMPLERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "list as a sampler": lambda d: {"sampler": [3, 3, 0], "batch_size": 2},
     "strings of numbers": lambda d: {"sampler": ["3", "1", "7"], "batch_size": 2},
 }
-COLLATES: dict[str, Any] = {"default": None, "dict": as_dict, "memory": into_memory, "mixed": mixed, "raises": raises}
+COLLATES: dict[str, Any] = {
+    "default": None,
+    "dict": as_dict,
+    "memory": into_memory,
+    "mixed": mixed,
+    "raises": raises,
+    "shots": shots,
+    "halves": halves,
+    "turned": turned,
+}
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -159,6 +191,26 @@ def test_samplers(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COLLATES)
 def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("collate", [shots, halves, turned])
+def test_views_of_one_tensor(root: Path, workers: int, collate: Any) -> None:
+    """They share memory, and wait."""
+
+    def written(Loader: Any, **options: Any) -> list[Any]:
+        seeded()
+        loader = Loader(Pictures(root), 4, collate_fn=collate, num_workers=workers, **options)
+        made = []
+        for x in range(len(next(iter(loader)))):
+            batch = next(iter(loader))
+            batch[x].zero_()
+            made.append([bool(y.any()) for y in batch])
+        return [*made, loader.stats().get("images", {}).get("waited")] if options else made
+
+    *ours, waited = written(gpupipe.DataLoader, device="cpu", engine="dali")
+    assert ours == written(TorchLoader)
+    assert waited
 
 
 def test_a_batch_that_is_an_object(root: Path) -> None:
