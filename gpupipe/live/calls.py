@@ -82,6 +82,12 @@ def _new(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _later(function, *args, **kwargs) if _known(args) and _known(tuple(kwargs.values())) else NotImplemented
 
 
+def _of_floats(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that refuses bytes"""
+    floats = isinstance(tensor, Tensor) and tensor.dtype.is_floating_point
+    return _new(function, tensor, *args, **kwargs) if floats else NotImplemented
+
+
 def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """A function whose result may share memory with its first argument"""
     if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
@@ -311,7 +317,8 @@ _register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu
 _register(_view, "unfold")
 _register(_view, "narrow", "type")
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
-_register(_new, "pow", "__pow__", "square", "sqrt", "abs", "lerp", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")
+_register(_new, "pow", "__pow__", "square", "sqrt", "abs", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")
+_register(_of_floats, "lerp")
 _register(_flip, "flip")
 _register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")

@@ -277,8 +277,8 @@ def _convert_dtype(really: Callable[..., Any], image: Any, dtype: torch.dtype = 
     """``convert_image_dtype``, which scales, and ``to_dtype_image``"""
     step = image.step if isinstance(image, WaitingTensor) else None
     if isinstance(step, PixelStep) and step.dtype is torch.uint8 and dtype in _FLOATS:
-        scales = scale.get("scale", really.__name__ == "convert_image_dtype")
-        moves = rows.to_dtype(step.size, dtype, scale=scales, kind="tensor")
+        divides = really.__name__ == "convert_image_dtype"  # where v2 multiplies
+        moves = rows.to_dtype(step.size, dtype, scale=scale.get("scale", divides), kind="pil" if divides else "tensor")
         made = changed(image, lambda x: really(x, dtype, **scale), moves, dtype)
         if made is not NotImplemented:
             return made

@@ -53,7 +53,7 @@ class Looks:
     @property
     def waited(self) -> int:
         """Number of images that an engine made."""
-        return self.opened - self.looked
+        return max(self.opened - self.looked, 0)  # the Dataset of another loader may keep some that it opened
 
     def why(self) -> str:
         """Return who needs pixels, most often."""

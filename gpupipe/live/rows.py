@@ -97,6 +97,8 @@ def crop(size: Size, box: Any = None) -> Moves | None:
     """``Image.crop``"""
     if box is None:
         return ()
+    if not isinstance(box, (tuple, list)):
+        return None
     left, top, right, bottom = map(round, box)  # as Pillow does
     return cropped(size, int(top), int(left), int(bottom - top), int(right - left))
 

@@ -267,6 +267,13 @@ def test_arithmetic_of_bytes() -> None:
     checked(lambda: of_tensors([lambda x: x / 255, lambda x: x.div(127.5) - 1], bytes_=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_both_conversions(dtype: torch.dtype) -> None:
+    """v1 divides by 255, and v2 multiplies by its inverse."""
+    both = [lambda x: F.convert_image_dtype(x, dtype), lambda x: _misc.to_dtype_image(x, dtype, scale=True)]
+    checked(lambda: of_tensors(both, bytes_=True))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_sequences_of_rows(seed: int) -> None:
     """Images of a batch go through different functions in different orders."""
