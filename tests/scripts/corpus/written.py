@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torchvision import transforms as T
 from torchvision.transforms import functional as F, functional as TF
 from torchvision.transforms.functional import hflip, normalize, to_tensor
 
-from ..harness.script import Args, Epochs, script
+from ..harness.script import Args, Engine, Epochs, script
 from .common import IMAGENET_MEAN, IMAGENET_STD
 from .dense import Boxes, ImagesAndMasks, detection_collate
 from .targets import Files, in_lists
@@ -249,18 +250,6 @@ class Slices(Files):
         return F.to_tensor(image), (F.to_tensor(mask) > 0.5).float(), i
 
 
-class Sometimes(Files):
-    """An augmentation so rare that a few samples do not show it, and one that no engine knows."""
-
-    def __getitem__(self, i: int) -> Any:
-        image, mask = self.image(i).resize((40, 40)), self.mask(i).resize((40, 40), Resampling.NEAREST)
-        if random.random() < 0.03:
-            image, mask = TF.rotate(image, 180), TF.rotate(mask, 180)
-        if random.random() < 0.1:
-            image = image.point(lambda value: 255 - value)
-        return TF.to_tensor(image), ids(mask), i
-
-
 class Strong(Files):
     """Transforms that the dataset holds, each by a draw of its own."""
 
@@ -340,121 +329,60 @@ class ByName(Cut):
         return normalize(to_tensor(hflip(image)), IMAGENET_MEAN, IMAGENET_STD)
 
 
-DATASETS: dict[str, Callable[[Any], Any]] = {
-    "subtracted": Subtracted,
-    "divided": Divided,
-    "by_name": ByName,
-    "blue_first": BlueFirst,
-    "reference_v1": lambda root: Named(root, REFERENCE),
-    "synchronized": Synchronized,
-    "enhanced": Enhanced,
-    "rotated": lambda root: Rotated(root, None),
-    "binary": Binary,
-    "restored": lambda root: Restored(root, None),
-    "halves": lambda root: Halves(root, None),
-    "detr": lambda root: Detected(root, train=True),
-    "built_each_time": lambda root: BuiltEachTime(root, None),
-    "slices": lambda root: Slices(root, None),
-    "strong": Strong,
-    "sometimes": lambda root: Sometimes(root, None),
-}
-"""Makes each dataset, by name, from the folder of the data. All of their draws are their own."""
+ONE_LOADER: list[tuple[str, Engine, Callable[[Any], Any], str]] = [
+    ("synchronized", "torch", Synchronized,
+     "Tramac's and the GluonCV style: `_sync_transform` in Pillow, an array, then ToTensor and Normalize."),
+    ("enhanced", "torch", Enhanced,
+     "zllrunning/face-parsing: a dictionary of image and label, Pillow's enhancers, random scales."),
+    ("rotated", "dali", partial(Rotated, transforms=None),
+     "Aerial images: rotations of image and mask by the same angle."),
+    ("binary", "dali", Binary, "PraNet: the mask has a pipeline of its own; flips for both by hand."),
+    ("restored", "dali", partial(Restored, transforms=None),
+     "MPRNet and Restormer: a window of two tensors, and flips."),
+    ("halves", "dali", partial(Halves, transforms=None),
+     "pix2pix's aligned dataset: parameters drawn once, both halves by the same."),
+    ("built_each_time", "dali", partial(BuiltEachTime, transforms=None),
+     "LeeJunHyun/Image_Segmentation: transforms made within `__getitem__`."),
+    ("means_in_numpy", "torch", Subtracted,
+     "pytorch-deeplab-xception and its many copies: classes Normalize and ToTensor that calculate with numpy."),
+    ("doubles_in_numpy", "torch", Divided, "Arithmetic of numpy in one line, whose 64 bits end as 32."),
+    ("functions_by_name", "dali", ByName,
+     "``from torchvision.transforms.functional import hflip, normalize, to_tensor``."),
+    ("slices", "dali", partial(Slices, transforms=None), "Medical slices: gray images, and masks with a threshold."),
+    ("strong", "dali", Strong,
+     "UniMatch and other semi-supervised segmentation: strong augmentations by chance, flips for both."),
+]  # fmt: skip
+"""Scripts with one loader over a dataset that draws by itself: name, engine, dataset and habits."""
 
 
-def epochs(name: str, args: Args, DataLoader: Any, **options: Any) -> Epochs:
-    loader = DataLoader(DATASETS[name](args.data), batch_size=8, shuffle=True, num_workers=args.workers, **options)
+def epochs(dataset: Callable[[Any], Any], args: Args, DataLoader: Any, **options: Any) -> Epochs:
+    loader = DataLoader(
+        dataset(args.data), **{"batch_size": 8, "shuffle": True, "num_workers": args.workers, **options}
+    )
     for _ in range(args.epochs):
         yield loader
+
+
+for name, engine, dataset, habits in ONE_LOADER:
+    run = partial(epochs, dataset)
+    vars(run).update(__name__=name, __doc__=habits, __module__=__name__)
+    script(engine=engine)(run)
 
 
 @script(engine="dali", workers=1)
 def reference_v1(args: Args, DataLoader: Any) -> Epochs:
     """torchvision's segmentation reference before v2: classes of joint transforms."""
-    yield from epochs("reference_v1", args, DataLoader)
-
-
-@script(engine="torch")
-def synchronized(args: Args, DataLoader: Any) -> Epochs:
-    """Tramac's and the GluonCV style: `_sync_transform` in Pillow, an array, then ToTensor and Normalize."""
-    yield from epochs("synchronized", args, DataLoader)
-
-
-@script(engine="torch")
-def enhanced(args: Args, DataLoader: Any) -> Epochs:
-    """zllrunning/face-parsing: a dictionary of image and label, Pillow's enhancers, random scales."""
-    yield from epochs("enhanced", args, DataLoader)
-
-
-@script(engine="dali")
-def rotated(args: Args, DataLoader: Any) -> Epochs:
-    """Aerial images: rotations of image and mask by the same angle."""
-    yield from epochs("rotated", args, DataLoader)
-
-
-@script(engine="dali")
-def binary(args: Args, DataLoader: Any) -> Epochs:
-    """PraNet: the mask has a pipeline of its own; flips for both by hand."""
-    yield from epochs("binary", args, DataLoader)
-
-
-@script(engine="dali")
-def restored(args: Args, DataLoader: Any) -> Epochs:
-    """MPRNet and Restormer: a window of two tensors, and flips."""
-    yield from epochs("restored", args, DataLoader)
-
-
-@script(engine="dali")
-def halves(args: Args, DataLoader: Any) -> Epochs:
-    """pix2pix's aligned dataset: parameters drawn once, both halves by the same."""
-    yield from epochs("halves", args, DataLoader)
+    yield from epochs(lambda root: Named(root, REFERENCE), args, DataLoader)
 
 
 @script(engine="dali")
 def detr(args: Args, DataLoader: Any) -> Epochs:
     """DETR: images of many sizes in lists, boxes relative to them."""
-    yield from epochs("detr", args, DataLoader, collate_fn=in_lists)
+    yield from epochs(lambda root: Detected(root, train=True), args, DataLoader, collate_fn=in_lists)
     yield DataLoader(Detected(args.data, train=False), batch_size=2, collate_fn=detection_collate)
-
-
-@script(engine="dali")
-def built_each_time(args: Args, DataLoader: Any) -> Epochs:
-    """LeeJunHyun/Image_Segmentation: transforms made within `__getitem__`."""
-    yield from epochs("built_each_time", args, DataLoader)
-
-
-@script(engine="torch")
-def means_in_numpy(args: Args, DataLoader: Any) -> Epochs:
-    """pytorch-deeplab-xception and its many copies: classes Normalize and ToTensor that calculate with numpy."""
-    yield from epochs("subtracted", args, DataLoader)
-
-
-@script(engine="torch")
-def doubles_in_numpy(args: Args, DataLoader: Any) -> Epochs:
-    """Arithmetic of numpy in one line, whose 64 bits end as 32."""
-    yield from epochs("divided", args, DataLoader)
 
 
 @script(engine="torch")
 def means_of_caffe(args: Args, DataLoader: Any) -> Epochs:
     """pytorch-fcn: single images of any size, blue first, minus the means of Caffe."""
-    loader = DataLoader(Whole(args.data), batch_size=1, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
-
-
-@script(engine="dali")
-def functions_by_name(args: Args, DataLoader: Any) -> Epochs:
-    """``from torchvision.transforms.functional import hflip, normalize, to_tensor``."""
-    yield from epochs("by_name", args, DataLoader)
-
-
-@script(engine="dali")
-def slices(args: Args, DataLoader: Any) -> Epochs:
-    """Medical slices: gray images, and masks with a threshold."""
-    yield from epochs("slices", args, DataLoader)
-
-
-@script(engine="dali")
-def strong(args: Args, DataLoader: Any) -> Epochs:
-    """UniMatch and other semi-supervised segmentation: strong augmentations by chance, flips for both."""
-    yield from epochs("strong", args, DataLoader)
+    yield from epochs(Whole, args, DataLoader, batch_size=1)
