@@ -39,7 +39,7 @@ class Shipment:
         of: what was asked of the dataset, samples that are missing, and the states of the generators before the batch;
             without the samples.
         recipe: how to make the tensors that wait; ``None`` if none does.
-        tensors: the tensors that wait, in the order of the recipe's results.
+        tensors: the tensors that wait for results of the recipe.
         after: the states behind the batch, if it was made once more.
         looks: what happened to the images of the batch.
         worker: number of the worker process that made it; 0 for this process.
@@ -136,7 +136,7 @@ def _arrived(payload: bytes, rest: Shipment, encoded: trays.Sent) -> Shipment:
         batch, tensors = pickle.loads(payload), _here.arriving
     finally:
         _here.arriving = _here.recipe = None
-    return dataclasses.replace(rest, batch=batch, tensors=[tensors[number] for number in sorted(tensors)])
+    return dataclasses.replace(rest, batch=batch, tensors=list(tensors.values()))
 
 
 def _tensor(number: int, shape: tuple[int, ...], dtype: torch.dtype, kind: type[Tensor]) -> WaitingTensor:

@@ -462,8 +462,9 @@ class LiveEpoch:
                 made = pending.making.result()
                 with torch.inference_mode(False), torch.no_grad():
                     values = results_of(shipment.recipe, made)
-                for tensor, value in zip(shipment.tensors, values, strict=True):
-                    fill(tensor, value)
+                for tensor in shipment.tensors:  # an object may have left some behind when it was pickled
+                    assert tensor.number is not None
+                    fill(tensor, values[tensor.number])
                 if self._kept is not None:
                     self._kept.take(pending.making.keep)
             except FailedImages as e:

@@ -193,6 +193,24 @@ def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
 
 
+class Light:
+    """A sample that leaves one of its tensors behind when it is sent."""
+
+    def __init__(self, x: Any):
+        self.original, self.x = x, x.flip(-1)
+
+    def __getstate__(self) -> Any:
+        return {"x": self.x}
+
+
+def test_objects_that_leave_tensors_behind(root: Path) -> None:
+    def script(Loader: Any) -> Any:
+        loader = Loader(Pictures(root), 4, num_workers=2, collate_fn=lambda batch: [Light(x) for x, *_ in batch])
+        return ([sample.x for sample in batch] for batch in loader)
+
+    same_batches(script)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("collate", [shots, halves, turned])
 def test_views_of_one_tensor(root: Path, workers: int, collate: Any) -> None:
