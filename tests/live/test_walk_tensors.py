@@ -134,6 +134,8 @@ def argument_lists(function: Any) -> Iterator[tuple[list[Any], dict[str, Any]]]:
         first += [SELF] if not first else [(1,)]
     named = {p.name: first.pop() for p in needed if p.kind is p.KEYWORD_ONLY}
     yield first, named
+    if len(first) == len(needed) - len(named):
+        yield [], {**named, **{p.name: value for p, value in zip(needed, first, strict=False)}}
     for k, p in enumerate(needed[: len(first)]):
         for value in VALUES.get(p.name, [])[1:]:
             yield [*first[:k], value, *first[k + 1 :]], named
