@@ -93,11 +93,10 @@ def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
         return NotImplemented
     made = _new(function, tensor, *args, **kwargs)
-    return (
-        made
-        if made is NotImplemented or made is tensor
-        else shared(tensor, made, lambda x: function(x, *args, **kwargs))
-    )
+    if made is NotImplemented or made is tensor:
+        return made
+    step = made.step
+    return shared(tensor, made, lambda x: function(x, *step.args[1:], **step.kwargs))
 
 
 def _joined(function: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +122,7 @@ def _op(tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: tuple[Mo
     step = tensor.step
     assert isinstance(step, PixelStep)
     size = moves[-1].size if moves else step.size
-    return type(tensor)(PixelStep(step, redo, moves, (step.shape[0], *size), step.dtype))
+    return WaitingTensor(PixelStep(step, redo, moves, (step.shape[0], *size), step.dtype))
 
 
 # ---- changes in place

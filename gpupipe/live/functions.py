@@ -22,7 +22,7 @@ from . import (
 )
 from .images import opened, record, step_of, waiting
 from .rows import Moves
-from .steps import AnyImage, ImageStep, Move, PixelStep
+from .steps import AnyImage, ImageStep, Move, PixelStep, frozen
 from .switch import catch, uncaught
 from .tensors import WAITING_CLASSES, WaitingTensor, make
 
@@ -69,6 +69,8 @@ def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool
 
     def instead(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
         step = step_of(image)
+        if step is not None:
+            args, kwargs = frozen(args), frozen(kwargs)
         given = None if step is None else ordered(args, kwargs)
         if step is None or given is None or (step.mode == "L" and _has_color(given)):
             return really(image, *args, **kwargs)
@@ -220,14 +222,23 @@ def begun(step: Any, really: Callable[..., Any], moves: Moves, dtype: torch.dtyp
 
 
 def changed(
-    tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: Moves | None, dtype: torch.dtype | None = None
+    tensor: WaitingTensor,
+    redo: Callable[[Tensor], Tensor],
+    moves: Moves | None,
+    dtype: torch.dtype | None = None,
+    *,
+    keeps_class: bool = False,
 ) -> Any:
-    """Return the result of a function of a tensor [C, H, W] that waits; ``NotImplemented`` if engines cannot do it."""
+    """Return the result of a function of a tensor [C, H, W] that waits; ``NotImplemented`` if engines cannot do it.
+
+    ``keeps_class``: whether one of torchvision's images stays one.
+    """
     step = tensor.step
     if moves is None or not isinstance(step, PixelStep):
         return NotImplemented
     size = moves[-1].size if moves else step.size
-    return type(tensor)(PixelStep(step, redo, moves, (step.shape[0], *size), dtype or step.dtype))
+    kind = type(tensor) if keeps_class or tensor.stays_subclass() else WaitingTensor
+    return kind(PixelStep(step, redo, moves, (step.shape[0], *size), dtype or step.dtype))
 
 
 def _to_tensor(really: Callable[..., Any], picture: Any) -> Any:
@@ -290,12 +301,14 @@ def _tensor(function: Any, row: Callable[..., Moves | None]) -> None:
     if function is None:  # another release of torchvision
         return
     ordered = _by_position(function)
+    keeps_class = function.__name__ in ("erase", "erase_image")  # they change a clone
 
     def instead(really: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(tensor, WaitingTensor) and isinstance(tensor.step, PixelStep):
+            args, kwargs = frozen(args), frozen(kwargs)
             given = ordered(args, kwargs)
             moves = None if given is None else rows.found(row, tensor.step, *given)
-            made = changed(tensor, lambda x: really(x, *args, **kwargs), moves)
+            made = changed(tensor, lambda x: really(x, *args, **kwargs), moves, keeps_class=keeps_class)
             if made is not NotImplemented:
                 return made
         return really(tensor, *args, **kwargs)
@@ -322,6 +335,11 @@ def _erased(step: PixelStep, i: Any, j: Any, h: Any, w: Any, v: Any, inplace: bo
     return rows.erase(step.size, i, j, h, w, v, inplace) if known else None
 
 
+def _most(step: PixelStep) -> int:
+    """Return the largest value of an image."""
+    return 1 if step.dtype.is_floating_point else 255
+
+
 def _of_floats(row: Callable[..., Moves | None]) -> Callable[..., Moves | None]:
     """Return a row for images of floats. v1 rounds those of bytes in its own way."""
     return lambda step, *args: row(step, *args) if step.dtype.is_floating_point else None
@@ -344,17 +362,20 @@ _TENSORS: dict[str, Callable[..., Moves | None]] = {
     "gaussian_blur": _sized(rows.gaussian_blur, kind="tensor"),
     "invert": _sized(rows.invert),
     "normalize": _normalized,
-    "pad": _sized(rows.pad),
+    "pad": lambda step, *args: rows.pad(step.size, *args, floats=step.dtype.is_floating_point),
     "permute_channels": _of_three(_sized(rows.permuted)),
     "posterize": _sized(rows.posterize),
     "resize": _sized(rows.resize_image),
     "rgb_to_grayscale": _grayed,
-    "solarize": _sized(rows.solarize),
+    "solarize": lambda step, threshold: rows.solarize(step.size, threshold) if threshold <= _most(step) else None,
 }
 """Rows of functions that torchvision has for tensors, by their names in v1 and, without ``_image``, in v2."""
 
 _ROUNDED = ("adjust_saturation", "adjust_sharpness", "autocontrast", "resize")
 _OF_V1 = {
+    "pad": lambda step, padding, fill=0, *more: (
+        None if isinstance(fill, (tuple, list)) else _TENSORS["pad"](step, padding, fill, *more)
+    ),
     "affine": _sized(rows.affine),
     "perspective": _sized(rows.perspective),
     "resize": lambda step, to, how="bilinear", antialias=True: rows.resize_image(step.size, to, how, None, antialias),
@@ -394,12 +415,41 @@ def _catch_torchvision() -> None:
             _tensor(getattr(module, f"{name}_image", None), row)
 
 
-def _image_class(tv_image: type[Tensor]) -> type[WaitingTensor]:
+def _image_class(tv_image: Any) -> type[WaitingTensor]:
     """Return the class of torchvision's images that wait. Its transforms look for subclasses of their image."""
-    make: Any = type(WaitingTensor)
-    names = {"stands_for": tv_image, "__module__": tv_image.__module__, "__qualname__": tv_image.__qualname__}
-    made: type[WaitingTensor] = make(tv_image.__name__, (WaitingTensor, tv_image), names)
-    return made
+    from torchvision.tv_tensors import _torch_function_helpers as rules
+
+    class Image(WaitingTensor, tv_image):  # type: ignore[misc]
+        stands_for = tv_image
+        stays_subclass = staticmethod(rules._must_return_subclass)
+
+        @classmethod
+        def wrap(cls, tensor: Tensor, like: Any, **kwargs: Any) -> Any:
+            return tensor.as_subclass(tv_image)
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = super().__torch_function__(func, types, args, kwargs)
+            of_this = bool(args) and type(args[0]) is cls and func in rules._FORCE_TORCHFUNCTION_SUBCLASS
+            if of_this or cls.stays_subclass():
+                return _wrapped(made, cls)
+            # Functions that change it in place return a plain tensor.
+            return made.as_subclass(Tensor) if type(made) is cls and func not in _UNTYPED else made
+
+    Image.__module__, Image.__qualname__ = tv_image.__module__, tv_image.__qualname__
+    return Image
+
+
+_UNTYPED = {Tensor.__setitem__}
+
+
+def _wrapped(made: Any, kind: type[WaitingTensor]) -> Any:
+    """Return tensors that wait as those of a class."""
+    if isinstance(made, (tuple, list)):
+        return type(made)(_wrapped(part, kind) for part in made)
+    if type(made) is not WaitingTensor:
+        return made
+    return kind(made.step) if made.family is None else made.as_subclass(kind.stands_for)
 
 
 # ---- collating

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -178,11 +177,11 @@ def _make(image: Any, place: str | None = None) -> None:
     step = step_of(image)
     if step is None:
         return
-    looks.looked(step.source, place)
-    made = step.image()
-    with _PUTTING:
+    with step.source.lock:
         if step_of(image) is not step:
             return  # another thread was faster, and may have written to the pixels
+        looks.looked(step.source, place)
+        made = step.image()
         if isinstance(step, Encoded):
             # Other images may wait for the decoded one.
             image._im = made.im.copy()
@@ -191,9 +190,6 @@ def _make(image: Any, place: str | None = None) -> None:
             image._im = made.im
             step.forget()  # the script may write to the pixels
         del image.__dict__["_gpupipe"]
-
-
-_PUTTING = threading.Lock()
 
 
 class _Access:

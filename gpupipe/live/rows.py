@@ -165,7 +165,9 @@ def expand(size: Size, border: Any = 0, fill: Any = 0) -> Moves | None:
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color)
 
 
-def pad(size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Moves | None:
+def pad(
+    size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant", *, floats: bool = False
+) -> Moves | None:
     """torchvision's ``pad``. Negative numbers crop."""
     sides = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,)
     if len(sides) not in (1, 2, 4) or not _whole(*sides):
@@ -177,7 +179,7 @@ def pad(size: Size, padding: Any, fill: Any = 0, padding_mode: str = "constant")
     if len(values) not in (1, 3) or padding_mode not in ("constant", "edge", "reflect", "symmetric"):
         return None
     # torchvision truncates colors of images of bytes.
-    color = tuple(float(int(value)) for value in values)
+    color = tuple(float(value if floats else int(value)) for value in values)
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color, mode=padding_mode)
 
 

@@ -6,12 +6,15 @@ which makes the same pixels here as soon as code looks at them.
 
 from __future__ import annotations
 
+import copy
 import io
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
-from PIL import Image, JpegImagePlugin
+from PIL import Image, ImageFilter, JpegImagePlugin
 from torch import Tensor
 
 from ..transforms.ops import Op
@@ -23,6 +26,20 @@ if TYPE_CHECKING:
 
 Numbers = tuple[tuple[str, Any], ...]
 """Pairs of a name and a number, or a tuple of numbers."""
+
+
+def frozen(value: Any, *, tensors: bool = True) -> Any:
+    """Return arguments of a call that is made later, with copies of what a script may change until then.
+
+    ``tensors``: whether to copy tensors, too.
+    """
+    if type(value) in (tuple, list):
+        return type(value)([frozen(part, tensors=tensors) for part in value])
+    if type(value) is dict:
+        return {name: frozen(part, tensors=tensors) for name, part in value.items()}
+    if type(value) is Tensor:
+        return value.clone() if tensors else value
+    return copy.copy(value) if isinstance(value, (np.ndarray, ImageFilter.Filter)) else value
 
 
 class Move(NamedTuple):
@@ -47,14 +64,16 @@ class Encoded:
         mode: ``"RGB"`` or ``"L"``.
         looked: whether code of the script has looked at pixels made of it.
         sent: whether an engine got it. The script keeps an image that comes a second time, so it is decoded once, here.
+        lock: held by the thread that makes this image, or one that is made of it.
     """
 
-    __slots__ = ("_image", "data", "file", "looked", "mode", "moves", "sent", "size")
+    __slots__ = ("_image", "data", "file", "lock", "looked", "mode", "moves", "sent", "size")
 
     def __init__(self, data: Data, size: tuple[int, int], mode: str, file: OpenFile | None = None):
         self.data, self.size, self.mode, self.file = data, size, mode, file
         self.moves: tuple[Move, ...] | None = ()
         self.looked = self.sent = False
+        self.lock = threading.RLock()
         self._image: Image.Image | None = None
 
     @property
@@ -63,11 +82,13 @@ class Encoded:
 
     def image(self) -> Image.Image:
         """Return the image as Pillow decodes it."""
-        if self._image is None:
-            with switched(False):
-                self._image = JpegImagePlugin.JpegImageFile(io.BytesIO(self.data))
-                self._image.load()
-        return self._image
+        with self.lock:
+            if self._image is None:
+                with switched(False):
+                    made = JpegImagePlugin.JpegImageFile(io.BytesIO(self.data))
+                    made.load()
+                self._image = made
+            return self._image
 
 
 class ImageStep:
@@ -104,10 +125,12 @@ class ImageStep:
 
     def image(self) -> Image.Image:
         """Return the image as the library makes it."""
-        if self._image is None:
-            with switched(False):
-                self._image = self.redo(_value(self.before))
-        return self._image
+        with self.source.lock:
+            if self._image is None:
+                before = _value(self.before)
+                with switched(False):
+                    self._image = self.redo(before)
+            return self._image
 
     def forget(self) -> None:
         """Make the image anew if it is needed again."""
@@ -152,9 +175,10 @@ class PixelStep:
 
     def tensor(self) -> Tensor:
         """Return a new tensor, as the library makes it."""
-        before = _value(self.before)
-        with switched(False):
-            return self.redo(before)
+        with self.source.lock:
+            before = _value(self.before)
+            with switched(False):
+                return self.redo(before)
 
     @property
     def can_be_made(self) -> bool:

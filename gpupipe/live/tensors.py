@@ -7,6 +7,7 @@ waited.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree, swap_tensors
 
 from . import looks
-from .steps import AnyTensor, CallStep, PixelStep
+from .steps import AnyTensor, CallStep, PixelStep, frozen
 from .switch import is_on, switched
 
 _CPU = torch.device("cpu")
@@ -52,6 +53,8 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
     """This tensor and those that share its memory, a tensor before its views."""
     number: int | None
     """Its number among the results of a recipe, once it was sent to an engine."""
+    stays_subclass: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether functions of it return its class, see ``torchvision.tv_tensors.set_return_type``."""
 
     @staticmethod
     def __new__(cls, step: AnyTensor) -> WaitingTensor:
@@ -81,10 +84,11 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         if is_on() and (known := KNOWN.get(func)) is not None:
-            given = dict(kwargs)
-            first = args if args or "input" not in given else (given.pop("input"),)
-            with suppress(TypeError):  # of an argument by another name, which torch may know
-                made = known(func, *first, **given)
+            given = frozen(dict(kwargs), tensors=False)
+            first = args[:1] if args or "input" not in given else (given.pop("input"),)
+            # An argument by another name, which torch may know; or another thread has made the tensor meanwhile.
+            with suppress(TypeError, AttributeError):
+                made = known(func, *first, *frozen(tuple(args[1:]), tensors=False), **given)
                 if made is not NotImplemented:
                     return made
         return _on_values(func, args, kwargs)
@@ -158,20 +162,42 @@ def make(tensor: WaitingTensor, place: str | None = None) -> Tensor:
 
     Returns it, or a true tensor that stands for it if torch does not let it change.
     """
-    if (stand_in := vars(tensor).get("value")) is not None:
-        return stand_in  # type: ignore[no-any-return]
-    family = tensor.family or [Member(tensor)]
-    for source in sources_of(tensor.step):
+    with _FILLING:
+        if (known := _made(tensor)) is not None:
+            return known
+        family = [(*member, member.tensor.step) for member in tensor.family or [Member(tensor)]]
+        sources = sources_of(tensor.step)
+    for source in sources:
         looks.looked(source, place)
     values: dict[int, Tensor] = {}
     with torch.inference_mode(False), torch.no_grad(), switched(False):
-        for member, of, view in family:
-            value = member.step.tensor() if view is None or of is None else view(values[id(of)])
+        for member, of, view, step in family:
+            value = step.tensor() if view is None or of is None else view(values[id(of)])
             # A function that has nothing to do returns its argument.
             values[id(member)] = value.data if of is not None and value is values[id(of)] else value
-    for member, of, _ in family:
-        fill(member, values[id(member)], is_view=of is not None)
-    return values[id(tensor)] if isinstance(tensor, WaitingTensor) else tensor
+    with _FILLING, torch.inference_mode(False), torch.no_grad(), switched(False):
+        for member, of, view, _ in family:
+            if _made(member) is not None:  # by another thread
+                values.pop(id(member))
+                continue
+            if of is not None and view is not None and id(of) not in values:
+                values[id(member)] = view(of)
+            fill(member, values[id(member)], is_view=of is not None)
+        made = _made(tensor)
+        assert made is not None
+        return made
+
+
+_FILLING = threading.Lock()
+"""Held while tensors become true ones: several threads may look at one."""
+
+
+def _made(tensor: Tensor) -> Tensor | None:
+    """Return a tensor that waits no more, or what stands for it; ``None`` if it waits."""
+    if not isinstance(tensor, WaitingTensor):
+        return tensor
+    stand_in: Tensor | None = vars(tensor).get("value")
+    return stand_in
 
 
 def fill(tensor: WaitingTensor, value: Tensor, *, is_view: bool = False) -> None:

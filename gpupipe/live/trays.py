@@ -74,7 +74,7 @@ class _Lease:
     """Owner of arrays on a tray. They are still in use as long as it exists."""
 
     def __init__(self, array: U8):
-        self.__array_interface__ = array.__array_interface__
+        self._memory, self.__array_interface__ = array, array.__array_interface__
 
 
 class _Writer:
@@ -183,7 +183,7 @@ class _Borrowed:
     """Owner of arrays on a tray, which it gives back when none of them is left."""
 
     def __init__(self, trays: Trays, number: int):
-        self._trays, self._number, self._process = trays, number, os.getpid()
+        self._trays, self._number, self._process = trays, number, os.getpid()  # the trays keep the memory
         self.__array_interface__ = trays.arrays[number].__array_interface__
         trays.held.add(number)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageEnhance, ImageFile, ImageOps
+from PIL import Image, ImageEnhance, ImageFile, ImageFilter, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader as TorchLoader, Dataset
 from torchvision import transforms as T, tv_tensors
@@ -23,8 +23,7 @@ from torchvision.transforms import functional as F, v2
 from torchvision.transforms.v2 import functional as F2
 
 from gpupipe import DataLoader
-from gpupipe.live.images import record, step_of
-from gpupipe.live.steps import ImageStep
+from gpupipe.live.images import record
 from gpupipe.live.switch import switched
 from gpupipe.reasons import FallbackWarning
 
@@ -349,6 +348,18 @@ def test_images_and_tensors_wait() -> None:
     assert not waits(opened()) and not waits(F.to_tensor(opened()))
 
 
+def changed_later() -> Any:
+    """What a script gave to a function and changes afterwards."""
+    box, blur, mean, order = [0, 0, 9, 9], ImageFilter.GaussianBlur(1), torch.full((3,), 0.5), [1, 2, 0]
+    crop, blurred, x = opened().crop(box), opened().filter(blur), F.to_tensor(opened())
+    normal, turned, taken = F.normalize(x, mean, [0.5] * 3), x.permute(order), x[[0, 2]]
+    erased = F.erase(x, 1, 2, 3, 4, value := torch.ones(1, 1, 1))
+    box[:], blur.radius, order[:] = [5, 5, 9, 9], 6, [0, 2, 1]
+    mean += 1
+    value += 1
+    return crop, blurred, normal, turned, taken, erased
+
+
 MEANS = torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1)
 BY_NAME: dict[str, Callable[[], Any]] = {
     "an image": lambda: (
@@ -366,6 +377,7 @@ BY_NAME: dict[str, Callable[[], Any]] = {
     "other names": lambda: torch.flip(F.to_tensor(opened()), dims=[1]) + torch.add(F.to_tensor(opened()), x2=1),
     "a wrong name": lambda: torch.mul(input=F.to_tensor(opened()), by=2),
     "another wrong name": lambda: F.to_tensor(img=opened()),
+    "changed later": lambda: changed_later(),
     "a wrong box": lambda: len([opened().crop(np.array([1, 2, 9, 9]))]),
     "wrong bytes": lambda: len([F.pil_to_tensor(opened()).lerp(F.pil_to_tensor(opened()), 0.5)]),
     "double": lambda: ((F.to_tensor(opened()) - MEANS.double()).dtype, F.to_tensor(opened()).div_(MEANS.double())),
@@ -451,23 +463,61 @@ def test_threads_of_the_script(tmp_path: Path, workers: int, exact: None) -> Non
     assert same_batches(lambda Loader: Loader(data, batch_size=2, num_workers=workers)) is not None
 
 
-def test_threads_that_look_at_one_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them writes to the pixels while another one is still making them."""
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "arithmetic": lambda x: (x * 2, x - 0.5, 1 - x, x.add_(1), x.mul_(0.3)),
+    "parts": lambda x: (x[:, :10], x[0], x.flip(2), x.permute(1, 2, 0), x.unbind()),
+    "kept": lambda x: (x.clone(), x.detach(), x.to(torch.float16), x.float(), x.requires_grad_(False)),
+    "of v1": lambda x: (F.normalize(x, [0.5] * 3, [0.2] * 3), F.erase(x, 1, 2, 3, 4, 0.5), F.pad(x, 2, 0.3)),
+    "of v2": lambda x: (F2.normalize(x, [0.5] * 3, [0.2] * 3), F2.resize(x, [9]), F2.pad(x, 2)),
+    "elastic": lambda x: [v2.ElasticTransform(5.0, 1.0)(y) for y in (F2.to_image(opened()), x)],
+    "joined": lambda x: (torch.stack([x, x]), torch.cat([x, x * 2])),
+    "images and others": lambda x: v2.CenterCrop(9)(torch.zeros(3, 20, 24), x * 2),
+    "changed": lambda x: (x.__setitem__((0, 0, 0), 1), x),
+}
+
+
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_classes_of_torchvision(name: str, always: bool) -> None:
+    def script() -> Any:
+        with tv_tensors.set_return_type("TVTensor" if always else "Tensor"):
+            x = F2.to_dtype(F2.to_image(opened()), torch.float32, scale=True)
+            made = KINDS[name](x)
+            kinds = torch.utils._pytree.tree_map_only(Tensor, type, (made, x))
+            return form(torch.utils._pytree.tree_map_only(type, lambda kind: kind.__name__, kinds)), form((made, x))
+
+    ours, theirs = twice(script)
+    assert ours == theirs
+
+
+def in_threads(call: Callable[[int], Any]) -> list[Any]:
+    def one(k: int) -> Any:
+        with switched(True):
+            return call(k)
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(one, range(8)))
+
+
+def test_threads_that_look_at_one_image() -> None:
+    large = jpeg(1, 400, 600)
+    for _ in range(10):
+        with switched(True):
+            im, small = Image.open(io.BytesIO(large)), Image.open(io.BytesIO(large)).resize((9, 9))
+            x = F.to_tensor(im)
+            y = x.flip(-1)
+        looks = [
+            lambda k: im.crop((k, 0, k + 99, 300)).tobytes(),  # noqa: B023
+            lambda k: (small.putpixel((k, k), (1, 2, 3)), small.getpixel((k, k))),  # noqa: B023
+            lambda k: (x[:, k].sum().item(), y[:, :, k].sum().item()),  # noqa: B023
+        ]
+        found = [in_threads(look) for look in looks]
+        with switched(False):
+            im, small = Image.open(io.BytesIO(large)), Image.open(io.BytesIO(large)).resize((9, 9))
+            x = F.to_tensor(im)
+            y = x.flip(-1)
+            assert found == [[look(k) for k in range(8)] for look in looks]
     with switched(True):
-        im = opened().crop((1, 2, 17, 18))
-        step = step_of(im)
-        assert isinstance(step, ImageStep)
-        make = step.image
-
-        def slowly() -> Image.Image:
-            made = make()
-            monkeypatch.setattr(ImageStep, "image", lambda step: make())
-            im.putpixel((3, 4), (1, 2, 3))
-            return made
-
-        monkeypatch.setattr(ImageStep, "image", lambda step: slowly())
-        assert im.getpixel((3, 4)) == (1, 2, 3)
-        monkeypatch.undo()
         kept = opened().resize((9, 9))
         kept.load()
         assert record(kept, Image.Image.copy, ()).tobytes() == kept.tobytes()

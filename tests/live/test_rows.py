@@ -127,7 +127,7 @@ ARGUMENTS: dict[str, Callable[[random.Random], tuple[Any, ...]]] = {
     "gaussian_blur": lambda r: ([3, 5], [(s := r.uniform(0.1, 2)), s]),
     "invert": lambda r: (),
     "normalize": lambda r: ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]),
-    "pad": lambda r: (sides(r), 4, "constant"),
+    "pad": lambda r: (sides(r), r.choice([4, 0.3]), "constant"),
     "permute_channels": lambda r: (r.sample(range(3), 3),),
     "posterize": lambda r: (r.randint(1, 8),),
     "resize": lambda r: (list(sized(r)), r.choice(["bilinear", "bicubic"]), r.random() < 0.7),

@@ -34,7 +34,7 @@ from torchvision.transforms import functional as F
 import gpupipe
 from gpupipe.errors import ConfigError
 
-from .beside import same_batches, seeded, waits, write_jpegs
+from .beside import jpeg, same_batches, seeded, waits, write_jpegs
 
 pytestmark = pytest.mark.usefixtures("exact")
 
@@ -191,6 +191,41 @@ def test_samplers(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COLLATES)
 def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+class Kept(Pictures):
+    """Keeps what it has made."""
+
+    def __getitem__(self, i: Any) -> Any:
+        kept = vars(self).setdefault("kept", {})
+        if i not in kept:
+            kept[i] = F.to_tensor(Image.open(self.paths[i]).convert("RGB").resize((12, 12)))
+        return kept[i]
+
+
+def test_images_that_workers_inherit(root: Path) -> None:
+    def script(Loader: Any) -> Any:
+        data = Kept(root)
+        return [batch for workers in (0, 2) for batch in Loader(data, 4, num_workers=workers)]
+
+    same_batches(script)
+
+
+def test_batches_of_small_images(tmp_path: Path) -> None:
+    """They are pickled in another thread than the one that opens the next ones."""
+    for k in range(12):
+        (tmp_path / f"{k:02}.jpg").write_bytes(jpeg(k % 3, 480, 640))
+
+    class Small(Pictures):
+        def __getitem__(self, i: Any) -> Any:
+            return Image.open(self.paths[i]).convert("RGB").resize((60, 60))
+
+    def script(Loader: Any) -> Any:
+        data = Small(tmp_path)
+        data.paths *= 10
+        return Loader(data, 2, num_workers=2, collate_fn=list)
+
+    same_batches(script, epochs=1)
 
 
 class Light:
