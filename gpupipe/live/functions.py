@@ -434,13 +434,10 @@ def _image_class(tv_image: Any) -> type[WaitingTensor]:
             if of_this or cls.stays_subclass():
                 return _wrapped(made, cls)
             # Functions that change it in place return a plain tensor.
-            return made.as_subclass(Tensor) if type(made) is cls and func not in _UNTYPED else made
+            return made.as_subclass(Tensor) if type(made) is cls else made
 
     Image.__module__, Image.__qualname__ = tv_image.__module__, tv_image.__qualname__
     return Image
-
-
-_UNTYPED = {Tensor.__setitem__}
 
 
 def _wrapped(made: Any, kind: type[WaitingTensor]) -> Any:

@@ -117,12 +117,13 @@ def recipe_of(tensors: Iterable[WaitingTensor]) -> Recipe | None:
             pixels.update(dict.fromkeys(steps))
     if not found:
         return None
-    recipe, known = Recipe(), dict[int, Any]()
+    recipe, known, taken = Recipe(), dict[int, Any](), set[int]()
     _divide(recipe, pixels)
     for number, (tensor, step) in enumerate(found):
         tensor.number = number
-        if any(step is other for _, other in found[:number]):  # equal values in memory of its own
+        if id(step) in taken:  # equal values in memory of its own
             step = CallStep(torch.clone, (step,), {}, tuple(tensor.shape), tensor.dtype)
+        taken.add(id(step))
         recipe.results.append(_result(step, pixels, known))
     return recipe
 
