@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import tempfile
@@ -73,6 +74,11 @@ def said_too_much(script: Script, who: str, sent: str) -> str:
     """Return output beyond the one traceback of an interrupt."""
     # An interrupt within Python's own socket.__init__() leaves a socket open, of which QUIET warns.
     text = "\n".join(line for line in script.stderr.splitlines() if "<socket.socket " not in line)
+    # torch's workers may be about to hand memory over when the process ends that asked for it, and code of a script
+    # that is interrupted leaves its files open.
+    start = "Traceback (most recent call last):"
+    text = start.join(part for part in text.split(start) if ", in _serve\n" not in part)
+    text = re.sub(r"Exception ignored in: <_io.FileIO (.*\n)+?ResourceWarning: unclosed file .*", "", text).strip()
     if who == "script" and sent == "SIGINT" and text.count("Traceback") == 1:
         return "" if text.rstrip().endswith("KeyboardInterrupt") else text
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,8 @@ from typing import Any
 
 _NUMBERS = sorted(map(int, signal.valid_signals()))
 """Computed once, because ``valid_signals()`` takes half a millisecond."""
+_replaced: list[dict[int, Any]] = []
+"""Handlers of the script, by number, for each block that defers them."""
 
 
 @contextmanager
@@ -26,6 +29,7 @@ def deferred() -> Iterator[None]:
         return
     theirs: dict[int, Any] = {}
     came: list[int] = []
+    _replaced.append(theirs)
     try:
         for number in _NUMBERS:
             if callable(handler := signal.getsignal(number)):
@@ -33,6 +37,8 @@ def deferred() -> Iterator[None]:
                 signal.signal(number, lambda number, frame: came.append(number))
         yield
     finally:
+        if _replaced:  # not in a process that was forked within the block
+            _replaced.pop()
         restore = [partial(signal.signal, *one) for one in theirs.items()]
         # A restored handler may be called at once, and raise.
         _all([*restore, lambda: _all([partial(theirs[n], n, sys._getframe()) for n in came])])
@@ -45,3 +51,13 @@ def _all(calls: list[Callable[[], object]]) -> None:
             calls[0]()
         finally:
             _all(calls[1:])
+
+
+def _in_forked_child() -> None:
+    """Give a process that was forked within a block the handlers of the script."""
+    while _replaced:
+        for number, handler in _replaced.pop().items():
+            signal.signal(number, handler)
+
+
+os.register_at_fork(after_in_child=_in_forked_child)

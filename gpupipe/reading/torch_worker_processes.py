@@ -47,7 +47,8 @@ class WorkerIterator(_MultiProcessingDataLoaderIter):
         _ITERATORS.add(self)
         theirs, loader.worker_init_fn = loader.worker_init_fn, _Shown(loader.worker_init_fn)
         try:
-            with _FORKING:
+            # What a handler raises in a hook of a fork would be lost.
+            with deferred(), _FORKING:
                 super().__init__(loader)
         except BaseException:
             self._shutdown = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -72,6 +74,20 @@ def test_one_within_another(heard: list[int]) -> None:
 
     part()
     assert heard == [signal.SIGUSR2]
+
+
+def test_a_process_that_is_forked_within_has_the_scripts_handlers(heard: list[int]) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)]
+
+    def same() -> None:
+        os._exit(0 if [signal.getsignal(n) for n in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)] == handlers else 1)
+
+    with deferred(), deferred():
+        process = multiprocessing.get_context("fork").Process(target=same)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    assert heard == []
 
 
 def test_what_the_part_itself_raises_is_not_lost(heard: list[int]) -> None:
