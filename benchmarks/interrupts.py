@@ -79,9 +79,10 @@ def said_too_much(script: Script, who: str, sent: str) -> str:
     start = "Traceback (most recent call last):"
     text = start.join(part for part in text.split(start) if ", in _serve\n" not in part)
     text = re.sub(r"Exception ignored in: <_io.FileIO (.*\n)+?ResourceWarning: unclosed file .*", "", text).strip()
-    if who == "script" and sent == "SIGINT" and text.count("Traceback") == 1:
-        return "" if text.rstrip().endswith("KeyboardInterrupt") else text
-    return text
+    # An exception that Python's own loops were handling is told with it.
+    reports = text.count("Traceback") - text.count("During handling of the above exception")
+    is_one = who == "script" and sent == "SIGINT" and reports == 1 and "KeyboardInterrupt" in script.stderr
+    return "" if is_one else text
 
 
 def trial(warm: Interpreter, folder: Path, loader: str, how: tuple[str, str, bool], after: float) -> Any:

@@ -54,10 +54,15 @@ def _all(calls: list[Callable[[], object]]) -> None:
 
 
 def _in_forked_child() -> None:
-    """Give a process that was forked within a block the handlers of the script."""
+    """Give a process that was forked within a block the handlers of the script.
+
+    A Ctrl-C goes to all processes of a terminal. It stays without an effect here: the process that has forked this one
+    handles it, and a traceback of this one would only hide where the script was.
+    """
     while _replaced:
         for number, handler in _replaced.pop().items():
-            signal.signal(number, handler)
+            if number != signal.SIGINT:
+                signal.signal(number, handler)
 
 
 os.register_at_fork(after_in_child=_in_forked_child)
