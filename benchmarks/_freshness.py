@@ -26,13 +26,6 @@ SCRIPTS = {
     "transforms": "transforms_table",
 }
 """Scripts of results that have another name."""
-EARLIER = frozenset(
-    {
-        "fuzz_decoders", "image_peers_cpu", "index_scale", "op_costs",
-        "recipes_cpu", "recorded_clips_cpu", "soak", "transforms",
-    }
-)  # fmt: skip
-"""Results from before ``save`` looked at the checkout. They count as outdated, not as wrong."""
 
 
 def judge(results: Path, shown: set[str]) -> tuple[list[str], list[str]]:
@@ -48,8 +41,6 @@ def judge(results: Path, shown: set[str]) -> tuple[list[str], list[str]]:
             since = result.get("still_true", {}).get("at", commit)
             changed = _first_change(since, file.stem) if file.stem in shown else None
             outdated += [f"{file.stem}: {changed} changed since {since}"] if changed else []
-        elif file.stem in EARLIER:
-            outdated.append(f"{file.stem}: {problem}")
         else:
             wrong.append(f"{file.stem}: {problem}")
     return wrong, outdated
