@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -65,6 +66,7 @@ def in_next(error: BaseException) -> bool:
 def main(folder: str, kind: str, use: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
+    tempfile.gettempdir()  # tries folders with a file that an interrupt leaves there, once per process
     wanted = []
     if use == "notebook":
         with make_loader(Path(folder), "torch" if kind == "dali" else kind) as calm:
