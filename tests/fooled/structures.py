@@ -211,39 +211,12 @@ class OfMode(Pictures):
         return Image.open(self.paths[i])
 
 
-@case()
-class Gray(OfMode):
-    mode = "L"
-
-
-@case()
-class GrayWithAlpha(OfMode):
-    mode = "LA"
-
-
-@case()
-class Alpha(OfMode):
-    mode = "RGBA"
-
-
-@case()
-class Sixteen(OfMode):
-    mode = "I;16"
-
-
-@case()
-class Printed(OfMode):
-    mode = "CMYK"
-
-
-@case()
-class BlackAndWhite(OfMode):
-    mode = "1"
-
-
-@case()
-class Floats(OfMode):
-    mode = "F"
+MODES = {
+    "Gray": "L", "GrayWithAlpha": "LA", "Alpha": "RGBA", "Sixteen": "I;16", "Printed": "CMYK", "BlackAndWhite": "1",
+    "Floats": "F",
+}  # fmt: skip
+for name, mode in MODES.items():
+    globals()[name] = case()(type(name, (OfMode,), {"mode": mode, "__module__": __name__}))
 
 
 @case(collate_fn=ragged)

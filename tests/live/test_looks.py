@@ -393,15 +393,11 @@ def test_arguments(name: str) -> None:
     assert (theirs[0] == "raises") is ("wrong" in name)
 
 
-def marked(x: Tensor) -> Tensor:
-    x.mark = [1]
-    return x
-
-
 @pytest.mark.parametrize("look", [lambda x: None, lambda x: x.sum()])
 def test_what_a_script_sets_and_asks(look: Callable[[Tensor], Any]) -> None:
     def script() -> Any:
-        one, two = marked(F.to_tensor(opened())), marked(F2.to_image(opened()))
+        one, two = F.to_tensor(opened()), F2.to_image(opened())
+        one.mark, two.mark = [1], [2]
         both, copied = copy.copy(one), copy.deepcopy(one)
         found = [(x.__class__, type(x).__name__, type(x).__module__, isinstance(x, Tensor)) for x in (one, two)]
         look(one), look(two)

@@ -101,8 +101,7 @@ def mnist_as_rgb(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = datasets.MNIST(str(args.data), train=True, transform=transform)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -147,8 +146,7 @@ def tensor_dataset(args: Args, DataLoader: Any) -> Epochs:
     labels = torch.from_numpy(np.load(args.data / "labels.npy"))
     dataset = TensorDataset((images - 0.5) / 0.5, labels)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(dataset, batch_size=16, shuffle=False)
 
 
@@ -172,8 +170,7 @@ def memmap_batches(args: Args, DataLoader: Any) -> Epochs:
             return torch.from_numpy(self.images[part].transpose(0, 3, 1, 2).copy()), torch.from_numpy(self.labels[part])
 
     loader = DataLoader(Chunks(args.data, 8), batch_size=None, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 class OneFile(Dataset[Any]):
@@ -212,8 +209,7 @@ def lmdb_like(args: Args, DataLoader: Any) -> Epochs:
         OneFile(args.data, transform), batch_size=8, shuffle=True, num_workers=args.workers, pin_memory=True,
         persistent_workers=args.workers > 0,
     )  # fmt: skip
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     test = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     yield DataLoader(OneFile(args.data, test), batch_size=8, num_workers=args.workers)
 

@@ -56,8 +56,7 @@ def strong_jitter(args: Args, DataLoader: Any) -> Epochs:
         ]
     )
     loader = DataLoader(train_set(args, transform), batch_size=12, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")

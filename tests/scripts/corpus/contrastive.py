@@ -117,8 +117,7 @@ def moco_v3(args: Args, DataLoader: Any) -> Epochs:
         args.data / "train", TwoDifferentCrops(augmentation(1.0, 0.0), augmentation(0.1, 0.2))
     )
     loader = DataLoader(train_dataset, batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -322,5 +321,4 @@ def solo_learn(args: Args, DataLoader: Any) -> Epochs:
     transform = FullTransform([NCropAugmentation(large, 2), NCropAugmentation(small, 2)])
     dataset = with_index(datasets.ImageFolder)(args.data / "train", transform)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, pin_memory=True, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

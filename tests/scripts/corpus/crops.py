@@ -174,8 +174,7 @@ def dinov2_masks(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         dataset, batch_size=8, shuffle=True, num_workers=args.workers, collate_fn=collate_fn, drop_last=True
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali", workers=1)

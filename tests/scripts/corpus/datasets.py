@@ -29,8 +29,7 @@ def food101(args: Args, DataLoader: Any) -> Epochs:
     train = datasets.Food101(root=args.data, split="train", transform=train_transform())
     test = datasets.Food101(root=args.data, split="test", transform=test_transform())
     loader = DataLoader(train, batch_size=8, shuffle=True, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(test, batch_size=8, num_workers=args.workers)
 
 
@@ -41,8 +40,7 @@ def oxford_pets(args: Args, DataLoader: Any) -> Epochs:
     generator = torch.Generator().manual_seed(42)
     train, val = random_split(dataset, [0.75, 0.25], generator=generator)
     loader = DataLoader(train, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(val, batch_size=8)
 
 
@@ -60,8 +58,7 @@ def traffic_signs(args: Args, DataLoader: Any) -> Epochs:
     train = datasets.GTSRB(args.data, split="train", transform=transform)
     test = datasets.GTSRB(args.data, "test", transforms.Compose([transforms.Resize((36, 36)), transforms.ToTensor()]))
     loader = DataLoader(train, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(test, batch_size=8)
 
 
@@ -79,8 +76,7 @@ def aircraft(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = datasets.FGVCAircraft(args.data, "trainval", annotation_level="variant", transform=transform)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -98,8 +94,7 @@ def eurosat(args: Args, DataLoader: Any) -> Epochs:
     n_train = int(0.8 * len(dataset))
     train, test = random_split(dataset, [n_train, len(dataset) - n_train], generator=torch.Generator().manual_seed(0))
     loader = DataLoader(train, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(test, batch_size=8, shuffle=False)
 
 
@@ -117,8 +112,7 @@ def celeba_attributes(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = datasets.CelebA(args.data, split="train", target_type=["attr", "identity"], transform=transform)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -188,5 +182,4 @@ def fake_data(args: Args, DataLoader: Any) -> Epochs:
         24, (3, 40, 40), 24, transforms.Compose([transforms.CenterCrop(32), transforms.ToTensor()])
     )
     loader = DataLoader(dataset, 8, True, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

@@ -70,8 +70,7 @@ def torchvision_segmentation(args: Args, DataLoader: Any) -> Epochs:
         dataset, batch_size=8, sampler=RandomSampler(dataset), num_workers=args.workers, collate_fn=collate_fn,
         drop_last=True,
     )  # fmt: skip
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(ImagesAndMasks(args.data, finish), batch_size=1, collate_fn=collate_fn)
 
 
@@ -123,8 +122,7 @@ def v2_segmentation(args: Args, DataLoader: Any) -> Epochs:
         return pipeline(tv_tensors.Image(F.pil_to_tensor(image)), tv_tensors.Mask(F.pil_to_tensor(mask)))
 
     loader = DataLoader(ImagesAndMasks(args.data, joint), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 class Boxes(Dataset[Any]):
@@ -156,8 +154,7 @@ def detection(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         Boxes(args.data, train=True), batch_size=4, shuffle=True, num_workers=args.workers, collate_fn=detection_collate
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Boxes(args.data, train=False), batch_size=1, collate_fn=detection_collate)
 
 
@@ -251,8 +248,7 @@ def landmarks(args: Args, DataLoader: Any) -> Epochs:
 
     dataset = Landmarks(args.data, transforms.Compose([RandomCrop(40), ToTensor()]))
     loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -281,5 +277,4 @@ def pix2pix(args: Args, DataLoader: Any) -> Epochs:
             return {"A": transform(a), "B": transform(b), "A_paths": path, "B_paths": path}
 
     loader = DataLoader(Aligned(args.data), batch_size=4, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

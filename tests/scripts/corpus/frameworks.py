@@ -131,8 +131,7 @@ def framework_dispatch(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(train_set(args), batch_size=8, shuffle=True, num_workers=args.workers)
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise TypeError(f"expected a torch.utils.data.DataLoader, got {type(loader).__name__}")
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -158,8 +157,7 @@ def reproducible_workers(args: Args, DataLoader: Any) -> Epochs:
         train_set(args), batch_size=8, shuffle=True, num_workers=args.workers, worker_init_fn=seed_worker,
         generator=generator,
     )  # fmt: skip
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali", workers=1)
@@ -173,13 +171,11 @@ def fork_context(args: Args, DataLoader: Any) -> Epochs:
         multiprocessing_context="fork",
         timeout=30,
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali", workers=1)
 def out_of_order(args: Args, DataLoader: Any) -> Epochs:
     """Batches as they come: in_order=False, with one worker so that the order is known here."""
     loader = DataLoader(train_set(args, PLAIN), batch_size=8, num_workers=args.workers, in_order=False)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

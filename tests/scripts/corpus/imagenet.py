@@ -115,8 +115,7 @@ def torchvision_presets(args: Args, DataLoader: Any) -> Epochs:
     test_sampler = torch.utils.data.SequentialSampler(test)
     loader = DataLoader(train, batch_size=8, sampler=train_sampler, num_workers=args.workers, pin_memory=True)
     loader_test = DataLoader(test, batch_size=8, sampler=test_sampler, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield loader_test
 
 
@@ -130,8 +129,7 @@ def torchvision_mixup_collate(args: Args, DataLoader: Any) -> Epochs:
         return mix(*default_collate(batch))
 
     loader = DataLoader(dataset, batch_size=12, shuffle=True, num_workers=args.workers, collate_fn=collate_fn)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -156,8 +154,7 @@ def torchvision_v2(args: Args, DataLoader: Any) -> Epochs:
         ]
     )
     loader = DataLoader(datasets.ImageFolder(args.data / "train", train), batch_size=8, shuffle=True, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(datasets.ImageFolder(args.data / "val", test), batch_size=8)
 
 
@@ -220,8 +217,7 @@ def imagenet_lighting(args: Args, DataLoader: Any) -> Epochs:
         ),
     )  # fmt: skip
     loader = DataLoader(train, batch_size=8, shuffle=True, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(val, batch_size=8, num_workers=args.workers)
 
 
@@ -277,8 +273,7 @@ def autoaugment_copy(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         datasets.ImageFolder(args.data / "train", transform), batch_size=8, shuffle=True, num_workers=args.workers
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -294,8 +289,7 @@ def random_choices(args: Args, DataLoader: Any) -> Epochs:
         ]
     )
     loader = DataLoader(datasets.ImageFolder(args.data / "train", transform), batch_size=8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -334,5 +328,4 @@ def long_tailed(args: Args, DataLoader: Any) -> Epochs:
     weights = 1 / np.sqrt(1 + np.asarray(dataset.labels))
     sampler = torch.utils.data.WeightedRandomSampler(weights.tolist(), len(dataset))
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

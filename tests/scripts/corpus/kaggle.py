@@ -67,8 +67,7 @@ def kaggle_csv(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         dataset, batch_size=8, shuffle=True, num_workers=np.int64(args.workers), pin_memory=True, drop_last=True
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -115,8 +114,7 @@ def planet_multilabel(args: Args, DataLoader: Any) -> Epochs:
     """Kaggle's planet and HPA: several labels per image as a float vector."""
     dataset = MultiLabel(table(args.data / "train.csv"), args.data / "images", TRAIN)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(MultiLabel(table(args.data / "train.csv"), args.data / "images", VALID), batch_size=8)
 
 
@@ -137,8 +135,7 @@ def age_regression(args: Args, DataLoader: Any) -> Epochs:
             return self.transform(image), {"age": float(row["age"]), "name": row["image_id"]}
 
     loader = DataLoader(Ages(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Ages(args.data, VALID), batch_size=8)
 
 
@@ -165,8 +162,7 @@ def dogs_vs_cats(args: Args, DataLoader: Any) -> Epochs:
     random.Random(4).shuffle(files)
     cut = int(0.8 * len(files))
     loader = DataLoader(dataset=DogsVsCats(files[:cut], transform=TRAIN), batch_size=8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(dataset=DogsVsCats(files[cut:], transform=VALID), batch_size=8, shuffle=False)
 
 
@@ -191,8 +187,7 @@ def gray_medical(args: Args, DataLoader: Any) -> Epochs:
         [transforms.RandomRotation(10), transforms.Resize(36), transforms.RandomCrop(32), *to_tensor]
     )
     loader = DataLoader(XRays(files, augment), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     plain = transforms.Compose([transforms.Resize(36), transforms.CenterCrop(32), *to_tensor])
     yield DataLoader(XRays(files, plain), batch_size=8)
 
@@ -219,8 +214,7 @@ def numpy_style(args: Args, DataLoader: Any) -> Epochs:
             return torch.from_numpy(img.transpose(2, 0, 1).copy()), int(self.rows[i]["label"])
 
     loader = DataLoader(NumpyImages(args.data, True), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(NumpyImages(args.data, False), batch_size=8)
 
 
@@ -273,8 +267,7 @@ def albumentations_csv(args: Args, DataLoader: Any) -> Epochs:
     )
     valid = A.Compose([A.Resize(32, 32), A.Normalize(), ToTensorV2()])
     loader = DataLoader(Images(args.data, train), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Images(args.data, valid), batch_size=8)
 
 
@@ -316,8 +309,7 @@ def albumentations_opencv(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         TrainDataset(rows, args.data, train), batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(TrainDataset(rows, args.data, valid), batch_size=8, shuffle=False, num_workers=args.workers)
 
 
@@ -339,8 +331,7 @@ def albumentations_folder(args: Args, DataLoader: Any) -> Epochs:
     )
     valid = A.Compose([A.SmallestMaxSize(40), A.CenterCrop(32, 32), A.Normalize(), ToTensorV2()])
     loader = DataLoader(datasets.ImageFolder(args.data / "train", transform=Transforms(train)), 8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     folder = datasets.ImageFolder(args.data / "val", transform=lambda x: valid(image=np.array(x))["image"])
     yield DataLoader(folder, batch_size=8, num_workers=args.workers)
 
@@ -355,8 +346,7 @@ def albumentations_holes(args: Args, DataLoader: Any) -> Epochs:
     whole = A.Compose(steps, seed=args.seed)
     dataset = datasets.ImageFolder(args.data / "train", transform=lambda x: whole(image=np.array(x))["image"])
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch", needs=("albumentations",))
@@ -380,8 +370,7 @@ def albumentations_masks(args: Args, DataLoader: Any) -> Epochs:
 
     steps = [A.Resize(32, 32), A.HorizontalFlip(), A.Normalize(), ToTensorV2()]
     loader = DataLoader(Pairs(args.data, A.Compose(steps, seed=args.seed)), batch_size=8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali", needs=("kornia",))
@@ -399,5 +388,4 @@ def kornia_in_dataset(args: Args, DataLoader: Any) -> Epochs:
         ]
     )
     loader = DataLoader(datasets.ImageFolder(args.data / "train", transform), batch_size=8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

@@ -54,8 +54,7 @@ def clip_captions(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = Captions(args.data / "captions.csv", preprocess, "filepath", "title")
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, pin_memory=True, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 class Transformed(Dataset[Any]):
@@ -80,8 +79,7 @@ def transformed_subset(args: Args, DataLoader: Any) -> Epochs:
     dataset = datasets.ImageFolder(args.data / "train")
     train, val = random_split(dataset, [0.75, 0.25], generator=torch.Generator().manual_seed(1))
     loader = DataLoader(Transformed(train, TRAIN), batch_size=7, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Transformed(val, VALID), batch_size=8, shuffle=False)
 
 
@@ -124,8 +122,7 @@ def siamese(args: Args, DataLoader: Any) -> Epochs:
     transform = transforms.Compose([transforms.Resize((32, 32)), transforms.ToTensor()])
     dataset = SiamesePairs(datasets.ImageFolder(args.data / "grouped"), transform)
     loader = DataLoader(dataset, shuffle=True, batch_size=8, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -173,8 +170,7 @@ def dict_samples(args: Args, DataLoader: Any) -> Epochs:
             return {"image": self.transform(image), "target": int(self.rows[i]["label"]), "index": i, "path": path}
 
     loader = DataLoader(Samples(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Samples(args.data, VALID), batch_size=8)
 
 
@@ -221,8 +217,7 @@ def some_classes(args: Args, DataLoader: Any) -> Epochs:
 
     dataset = SomeClasses(args.data / "train", TRAIN)
     loader = DataLoader(dataset, batch_size=6, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 class Labeled(NamedTuple):
@@ -248,8 +243,7 @@ def namedtuple_samples(args: Args, DataLoader: Any) -> Epochs:
             return Labeled(self.transform(image), int(self.rows[i]["label"]), name)
 
     loader = DataLoader(NamedSamples(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(NamedSamples(args.data, VALID), batch_size=8)
 
 

@@ -72,8 +72,7 @@ def rotation_prediction(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = datasets.CIFAR100(args.data, train=True, transform=transform)
     loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=args.workers, collate_fn=rotations)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -96,8 +95,7 @@ def jigsaw(args: Args, DataLoader: Any) -> Epochs:
     )
     dataset = datasets.ImageFolder(args.data / "train", transform)
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")

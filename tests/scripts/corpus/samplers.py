@@ -36,8 +36,7 @@ def weighted_classes(args: Args, DataLoader: Any) -> Epochs:
     weights = torch.DoubleTensor([1.0 / counts[target] for target in dataset.targets])
     sampler = WeightedRandomSampler(weights, len(weights))
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -74,8 +73,7 @@ def imbalanced_sampler(args: Args, DataLoader: Any) -> Epochs:
     """ufoym/imbalanced-dataset-sampler: an own sampler that draws with numpy."""
     dataset = datasets.ImageFolder(args.data / "grouped", PLAIN)
     loader = DataLoader(dataset, batch_size=8, sampler=Balanced(dataset), num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 class Identities(Sampler[int]):
@@ -137,8 +135,7 @@ def reid_triplets(args: Args, DataLoader: Any) -> Epochs:
     )
     sampler = Identities([pid for _, pid, _ in items], 8, 4)
     loader = DataLoader(People(items, augment), batch_size=8, sampler=sampler, num_workers=args.workers, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     plain = transforms.Compose([transforms.Resize((48, 24)), transforms.ToTensor(), normalize])
     yield DataLoader(People(items, plain), batch_size=8, shuffle=False, drop_last=False)
 
@@ -173,8 +170,7 @@ def few_shot(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         dataset, batch_sampler=Episodes(dataset.targets, 3, 4, 6), num_workers=args.workers, pin_memory=True
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -196,8 +192,7 @@ def with_replacement(args: Args, DataLoader: Any) -> Epochs:
     dataset = datasets.ImageFolder(args.data / "train", TRAIN)
     sampler = RandomSampler(dataset, replacement=True, num_samples=50)
     loader = DataLoader(dataset, batch_size=10, sampler=sampler, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -262,8 +257,7 @@ def same_epoch_again(args: Args, DataLoader: Any) -> Epochs:
     dataset = datasets.ImageFolder(args.data / "train", TRAIN)
     sampler = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=True, seed=2)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")

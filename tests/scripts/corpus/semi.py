@@ -152,8 +152,7 @@ def mixmatch(args: Args, DataLoader: Any) -> Epochs:
 
     dataset = NormalizedCifar(args.data, Twice(augment))
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -191,8 +190,7 @@ def mean_teacher(args: Args, DataLoader: Any) -> Epochs:
     dataset = datasets.CIFAR100(args.data, transform=Twice(transform))
     batch_sampler = TwoStreams(list(range(12, len(dataset))), list(range(12)), 8, 2)
     loader = DataLoader(dataset, batch_sampler=batch_sampler, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")

@@ -55,8 +55,7 @@ def webdataset_shards(args: Args, DataLoader: Any) -> Epochs:
     """WebDataset-like: an iterable over tar files, split by get_worker_info, batched by the loader."""
     urls = sorted((args.data / "shards").iterdir())
     loader = DataLoader(Shards(urls, TRAIN, buffer=8), batch_size=6, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Shards(urls, PLAIN), batch_size=6)
 
 
@@ -74,8 +73,7 @@ def concatenated(args: Args, DataLoader: Any) -> Epochs:
     first = datasets.ImageFolder(args.data / "train", PLAIN)
     second = datasets.ImageFolder(args.data / "val", PLAIN, target_transform=lambda y: y + 36)
     loader = DataLoader(ConcatDataset([first, second]), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(second + first, batch_size=8)
 
 
@@ -85,5 +83,4 @@ def stacked(args: Args, DataLoader: Any) -> Epochs:
     plain = datasets.ImageFolder(args.data / "train", PLAIN)
     augmented = datasets.ImageFolder(args.data / "train", TRAIN)
     loader = DataLoader(StackDataset(clean=plain, augmented=augmented), batch_size=8, shuffle=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

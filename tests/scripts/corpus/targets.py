@@ -61,8 +61,7 @@ class Files(Dataset[Any]):
 def epochs(args: Args, DataLoader: Any, dataset: Any, val: Any = None, **options: Any) -> Epochs:
     """The loop that all of them share."""
     loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, **options)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     if val is not None:
         yield DataLoader(Subset(val, range(10)), batch_size=5, **options)
 

@@ -70,8 +70,7 @@ def read_image_as_tv_tensor(args: Args, DataLoader: Any) -> Epochs:
         [v2.RandomResizedCrop(size=(32, 32)), v2.RandomHorizontalFlip(), v2.ColorJitter(0.3, 0.3), *FLOATS]
     )
     loader = DataLoader(Wrapped(args.data, transforms), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -83,8 +82,7 @@ def tensors_of_bytes(args: Args, DataLoader: Any) -> Epochs:
             return io.decode_jpeg(torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8), mode="RGB")
 
     loader = DataLoader(Encoded(args.data, VALID), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="dali")
@@ -101,8 +99,7 @@ def pil_to_tensor_first(args: Args, DataLoader: Any) -> Epochs:
             return self.transform(image), self.transform(image), label
 
     loader = DataLoader(TwoViews(args.data, TRAIN), batch_size=8, shuffle=True, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -117,8 +114,7 @@ def from_numpy_permuted(args: Args, DataLoader: Any) -> Epochs:
             return {"pixel_values": self.transform(image), "labels": label, "name": name}
 
     loader = DataLoader(ByHand(args.data, TRAIN), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 @script(engine="torch")
@@ -139,5 +135,4 @@ def uint8_tensors_in_memory(args: Args, DataLoader: Any) -> Epochs:
 
     transform = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), *FLOATS])
     loader = DataLoader(Kept(transform), batch_size=8, shuffle=True, num_workers=args.workers)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

@@ -289,5 +289,4 @@ def timm_multi_epochs(args: Args, DataLoader: Any) -> Epochs:
 
     dataset = datasets.ImageFolder(args.data / "train", create_transform(32, is_training=True, hflip=0.5))
     loader = MultiEpochsLoader(dataset, batch_size=8, shuffle=True, num_workers=args.workers, drop_last=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

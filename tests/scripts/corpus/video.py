@@ -56,8 +56,7 @@ def temporal_segments(args: Args, DataLoader: Any) -> Epochs:
     loader = DataLoader(
         Segments(args.data, "frames.txt", 3, group, False), batch_size=4, shuffle=True, num_workers=args.workers
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
     yield DataLoader(Segments(args.data, "frames.txt", 3, center, True), batch_size=4, shuffle=False)
 
 
@@ -115,5 +114,4 @@ def kept_draws(args: Args, DataLoader: Any) -> Epochs:
     pipeline = transforms.Compose([KeptCrop(32, (0.25, 1.0)), KeptFlip(), transforms.ToTensor(), normalize])
     dataset = Frames(args.data, "frames.txt", 4, pipeline)
     loader = DataLoader(dataset, batch_size=3, shuffle=True, num_workers=args.workers, pin_memory=True)
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs

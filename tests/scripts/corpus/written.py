@@ -359,8 +359,7 @@ def epochs(dataset: Callable[[Any], Any], args: Args, DataLoader: Any, **options
     loader = DataLoader(
         dataset(args.data), **{"batch_size": 8, "shuffle": True, "num_workers": args.workers, **options}
     )
-    for _ in range(args.epochs):
-        yield loader
+    yield from [loader] * args.epochs
 
 
 for name, engine, dataset, habits in ONE_LOADER:
