@@ -36,6 +36,7 @@ from ..reading.buffers import BatchPool
 from ..reasons import FallbackWarning, Reason
 from ..samplers import Sampler
 from ..script_warnings import warn
+from ..signal_handlers import deferred
 from ..translate.samplers import length_of
 from ..types import Shard
 from .agreement import RankSetting
@@ -165,7 +166,8 @@ class LiveSession(Session):
         """Free what a fork of worker processes would copy."""
         with self._lock:
             if self._maker is not None and self.loader.forks and self.loader._iterator is None:
-                self._maker.rest()
+                with deferred():  # what a handler raises in a destructor of DALI's is lost
+                    self._maker.rest()
 
     # ---- order
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -221,6 +222,21 @@ def test_batches_of_small_images(tmp_path: Path) -> None:
         return Loader(data, 2, num_workers=2, collate_fn=list)
 
     same_batches(script, epochs=1)
+
+
+class Loud:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_while_the_engine_rests(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DALI's pipelines have destructors, whose exceptions Python ignores."""
+    with gpupipe.DataLoader(Pictures(root), 4, num_workers=1, device="cpu", engine="dali") as loader:
+        assert len(list(loader)) == 3
+        session: Any = loader._session
+        monkeypatch.setattr(session._maker, "rest", lambda: Loud() and None)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
 
 
 class Light:
