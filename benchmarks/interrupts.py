@@ -72,12 +72,9 @@ def files_of(session: int, folder: Path) -> list[str]:
 
 def said_too_much(script: Script, who: str, sent: str) -> str:
     """Return output beyond the one traceback of an interrupt."""
-    # An interrupt within Python's own socket.__init__() leaves a socket open, of which QUIET warns.
-    text = "\n".join(line for line in script.stderr.splitlines() if "<socket.socket " not in line)
-    # torch's workers may be about to hand memory over when the process ends that asked for it, and code of a script
-    # that is interrupted leaves its files open.
-    start = "Traceback (most recent call last):"
-    text = start.join(part for part in text.split(start) if ", in _serve\n" not in part)
+    # An interrupt within Python's own socket.__init__() leaves a socket open, of which QUIET warns. A script that is
+    # interrupted leaves its files open.
+    text = "\n".join(line for line in script.said.splitlines() if "<socket.socket " not in line)
     text = re.sub(r"Exception ignored in: <_io.FileIO (.*\n)+?ResourceWarning: unclosed file .*", "", text).strip()
     # An exception that Python's own loops were handling is told with it.
     reports = text.count("Traceback") - text.count("During handling of the above exception")

@@ -52,6 +52,13 @@ class Script:
     def stderr(self) -> str:
         return _text(self._err)
 
+    @property
+    def said(self) -> str:
+        """``stderr`` without the tracebacks of torch's workers, which may be about to hand memory over when the process
+        ends that asked for it."""
+        start = "Traceback (most recent call last):"
+        return start.join(part for part in self.stderr.split(start) if ", in _serve\n" not in part)
+
     def line(self, timeout: float = 60) -> str:
         """The first line that it writes; shorter if it ends before."""
         until = time.monotonic() + timeout

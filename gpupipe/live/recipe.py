@@ -223,7 +223,7 @@ def results_of(recipe: Recipe, made: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _rows_in(result: Any, seen: set[int]) -> list[Row]:
-    """Return the images that a result is made of. ``seen``: calls, by id, that are passed over, since they are made."""
+    """Return the images that a result is made of. ``seen``: ids of calls whose images have been returned already."""
     if isinstance(result, Row):
         return [result]
     if id(result) in seen:
