@@ -3,7 +3,7 @@
 Prediction (two CPU cores, files in the page cache): 0.98 to 1.02 of the folder's speed for whatever is a range of bytes
 (tar, stored ZIP, TFRecord, HDF5, plain Parquet), since one ``pread`` takes 0.02 of about
 2.5 CPU ms per image, and a file besides is opened and closed. Deflated ZIP 0.9: inflating runs at some 300 MB/s, and an
-image here has some 100 kB. Parquet with Snappy 0.7 to 0.9: a page of a megabyte is unpacked for each image.
+image here has some 100 kB.
 
 Other libraries that read the same shards decode in torch's worker processes, with Pillow. Prediction for gpupipe on
 DALI beside each of them, on two cores: 1.8 to 2.3 times as fast, as beside torch's DataLoader with torchvision.
@@ -36,7 +36,7 @@ from format_cases import CASES
 
 MEASURES = ("benchmarks/_peers.py", "gpupipe/formats", "gpupipe/reading", "gpupipe/sources")
 BASE = "files"
-SOURCES = ("tar", "zip", "zip-deflated", "tfrecord", "hdf5", "parquet", "parquet-snappy")
+SOURCES = ("tar", "zip", "zip-deflated", "tfrecord", "hdf5", "parquet")
 
 
 def opening(source: str, work: Work) -> dict[str, float]:

@@ -187,7 +187,6 @@ CASES = {
     "hdf5": Case("HDF5", write_hdf5, ".h5"),
     "hdf5-chunked": Case("HDF5", _hdf5_chunked, ".h5"),
     "parquet": Case("Parquet", parquet_writer(compression="none"), ".parquet"),
-    "parquet-snappy": Case("Parquet", parquet_writer(compression="snappy"), ".parquet"),
     "huggingface": Case("HuggingFace", write_huggingface, ".arrow"),
     "manifest": Case("Manifest", write_manifest, ".bin"),
 }

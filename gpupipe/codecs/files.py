@@ -9,16 +9,15 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Hashable
+import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import IO, NamedTuple, TypeVar
 
 from ..printable import printable
 from .limits import MAX_BYTES
-from .page_cache import PAGES
 from .raw_file import RawFile
 from .retry import is_transient, reason_of, temporary, with_retries
-from .unpack import Packed, unpack
 
 T = TypeVar("T")
 
@@ -44,7 +43,7 @@ class Place(NamedTuple):
     """Place of the bytes of one sample: a file, or a part of one.
 
     >>> Place(b"photos/cat.jpg")
-    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, packed=None, max_bytes=2147483648)
+    Place(path=b'photos/cat.jpg', offset=0, length=-1, version=0, inflated=-1, max_bytes=2147483648)
     """
 
     path: bytes
@@ -53,8 +52,8 @@ class Place(NamedTuple):
     """Bytes; -1 for up to the end of the file."""
     version: int = 0
     """Version of the file, which changes with its content; see :class:`gpupipe.sources.storage.Found`."""
-    packed: Packed | None = None
-    """How to unpack the bytes of the sample, if they are packed."""
+    inflated: int = -1
+    """Bytes after inflating; -1 if the sample is not deflated."""
     max_bytes: int = MAX_BYTES
     """A sample with more bytes is not read, even if the file has changed."""
 
@@ -66,7 +65,7 @@ class Place(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the sample; -1 for a file up to its end."""
-        return self.length if self.packed is None else self.packed.take
+        return self.length if self.inflated < 0 else self.inflated
 
 
 def open_regular(path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
@@ -136,8 +135,8 @@ def use_place(place: Place, use: Callable[[IO[bytes], ReadAt, int], T]) -> T:
             return use(file, partial(os.pread, file.fileno()), size)
         if place.offset + place.length > size:
             raise ends_before(place, size)
-        if place.packed is not None:
-            return use_bytes(unpacked_at(file.fileno(), place), use)
+        if place.inflated >= 0:
+            return use_bytes(read_at(file.fileno(), place), use)
         part = _Part(file.fileno(), place)
         return use(io.BufferedReader(part), part.read_at, place.length)
 
@@ -176,9 +175,7 @@ def read_at(fd: int, place: Place) -> bytes:
     Raises :class:`OSError`, and :class:`Undecodable` of kind ``truncated``, ``undecodable`` or ``bomb``.
     """
     length = place.length if place.length >= 0 else max(os.fstat(fd).st_size - place.offset, 0)
-    refuse_large(length if place.packed is None else place.size, place.max_bytes)
-    if place.packed is not None:
-        return unpacked_at(fd, place)
+    refuse_large(length if place.inflated < 0 else place.inflated, place.max_bytes)
     try:
         found = pread(fd, length, place.offset)
     except MemoryError:
@@ -189,42 +186,7 @@ def read_at(fd: int, place: Place) -> bytes:
     # Never true of a whole file, whose length is -1.
     if len(found) < place.length:
         raise ends_before(place, os.fstat(fd).st_size)
-    return found
-
-
-def unpacked_at(fd: int, place: Place) -> bytes:
-    """The sample at a packed place in an open file; what other samples share is kept in
-    :data:`~gpupipe.codecs.page_cache.PAGES`.
-
-    Raises :class:`OSError`, and :class:`Undecodable` of kind ``truncated`` or ``undecodable``.
-    """
-    packed = place.packed
-    assert packed is not None
-
-    def stored() -> bytes:
-        found = pread(fd, place.length, place.offset)
-        if len(found) < place.length:
-            raise ends_before(place, os.fstat(fd).st_size)
-        return found
-
-    if not packed.shared:
-        return unpacked(stored(), packed)
-    about = os.fstat(fd)  # a file that was replaced is another one
-    file = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-    return page_part((file, place.offset, place.length), place, stored)
-
-
-def page_part(key: Hashable, place: Place, stored: Callable[[], bytes | memoryview]) -> bytes:
-    """Return a part of an unpacked page like :meth:`~gpupipe.codecs.page_cache.PageCache.part` of
-    :data:`~gpupipe.codecs.page_cache.PAGES`.
-
-    Raises :class:`Undecodable`.
-    """
-    assert place.packed is not None
-    try:
-        return PAGES.part(key, place.packed, place.length, stored)
-    except (ValueError, ImportError) as e:
-        raise Undecodable("undecodable", str(e)) from None
+    return found if place.inflated < 0 else inflate(found, place.inflated)
 
 
 def pread(fd: int, length: int, offset: int) -> bytes:
@@ -237,12 +199,16 @@ def pread(fd: int, length: int, offset: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def unpacked(stored: bytes | memoryview, packed: Packed) -> bytes:
-    """Unpack like :func:`gpupipe.codecs.unpack.unpack`, but raise :class:`Undecodable`."""
+def inflate(stored: bytes | memoryview, size: int) -> bytes:
+    """Inflate ``size`` bytes. Raises :class:`Undecodable`."""
     try:
-        return unpack(stored, packed)
-    except (ValueError, ImportError) as e:
-        raise Undecodable("undecodable", str(e)) from None
+        # One byte more than expected shows that the data are wrong, without inflating all that a bomb has.
+        whole = zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, size + 1)
+    except zlib.error as e:
+        raise Undecodable("undecodable", f"its deflate data are damaged: {e}") from None
+    if len(whole) != size:
+        raise Undecodable("undecodable", f"its deflate data are damaged: {len(whole)} bytes, not {size}")
+    return whole
 
 
 def ends_before(place: Place, size: int) -> Undecodable:

@@ -16,11 +16,9 @@ from typing import IO, Any, BinaryIO, NamedTuple
 from PIL import Image, ImageFile
 
 from .coding import Coding
-from .files import Place, ReadAt, Undecodable, refuse_large, unpacked, use_bytes, use_place
+from .files import Place, ReadAt, Undecodable, use_bytes, use_place
 from .limits import Limits
-from .page_cache import PAGES
 from .pillow import guarded, header, open_image, quiet
-from .unpack import Packed
 
 __all__ = ["KINDS", "Probe", "answer", "probe", "probe_bytes", "quiet"]
 
@@ -68,16 +66,13 @@ def probe(place: Place, limits: Limits = Limits()) -> Probe:
         return Probe(KINDS.index(e.kind), reason=e.reason)
 
 
-def probe_bytes(data: bytes, limits: Limits = Limits(), packed: Packed | None = None) -> Probe:
-    """Probe an image that was read already, or the image that ``packed`` unpacks from the bytes, like :func:`probe`."""
+def probe_bytes(data: bytes, limits: Limits = Limits()) -> Probe:
+    """Probe an image that was read already, like :func:`probe`."""
 
     def look(file: IO[bytes], read: ReadAt, size: int) -> Probe:
         return guarded(lambda: _identify(file, read, size, limits))
 
     try:
-        if packed is not None:
-            refuse_large(packed.take, limits.max_bytes)
-            data = unpacked(data, packed)
         return use_bytes(data, look)
     except Undecodable as e:
         return Probe(KINDS.index(e.kind), reason=e.reason)
@@ -119,6 +114,5 @@ def serve(given: str) -> None:
     """Answer requests from stdin on stdout until stdin is closed. ``given`` are the :func:`settings`."""
     Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, values = json.loads(given)
     limits = Limits(*values)
-    PAGES.limit = 0  # images come in order, so one page is enough, and there may be many such processes
     with quiet():
         answer(sys.stdin.buffer, sys.stdout.buffer, lambda place: probe(place, limits))

@@ -73,11 +73,6 @@ def run(**arguments: object) -> int:
     columns = [name.strip() for name in (request.columns or "").split(",") if name.strip()]
     with libraries_silenced():
         dataset = open_images(source, kind=request.kind, image=request.image, label=request.label, columns=columns)
-    if request.shuffle and dataset.pages is not None:
-        raise ConfigError(
-            f"--shuffle: the pages of {source} are compressed, and in random order nearly every image unpacks one; "
-            "pack it without --shuffle first"
-        )
     bad = [*dataset.index_summary().bad]
     indices = _order(dataset, bad, request)
     job = Job(dataset, conversion, destination)

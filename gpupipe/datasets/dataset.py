@@ -128,11 +128,6 @@ class Dataset(ABC, Generic[Sample, Batches]):
         return None
 
     @property
-    def pages(self) -> npt.NDArray[np.int64] | None:
-        """i64[N]: page of each sample, if samples are compressed together; ``None`` if each can be read alone."""
-        return None
-
-    @property
     @abstractmethod
     def fingerprint(self) -> str:
         """Short text that changes when the samples do. Resumed runs are checked against it."""

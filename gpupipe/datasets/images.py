@@ -130,11 +130,7 @@ class EncodedImages(Indexed[Sample, Batches]):
 
     @property
     def file_sizes(self) -> npt.NDArray[np.int64]:
-        return self._index.sample_size.read()
-
-    @property
-    def pages(self) -> npt.NDArray[np.int64] | None:
-        return self._index.pages
+        return self._index.sample_sizes()
 
     @property
     def fingerprint(self) -> str:
@@ -192,7 +188,7 @@ class EncodedImages(Indexed[Sample, Batches]):
         return self._index.encoded(indices, self._prefix)
 
     def encoded_sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._index.sample_size.rows(indices)
+        return self._index.sample_sizes(indices)
 
     @cached_property
     def samples(self) -> list[tuple[str, Any]]:

@@ -102,10 +102,6 @@ class Subset(Dataset[Sample, Batches]):
     def file_sizes(self) -> npt.NDArray[np.int64] | None:
         return self._chosen(self.dataset.file_sizes)
 
-    @property
-    def pages(self) -> npt.NDArray[np.int64] | None:
-        return self._chosen(self.dataset.pages)
-
     @cached_property
     def fingerprint(self) -> str:
         digest = hashlib.blake2b(f"subset 1 {self.dataset.fingerprint} ".encode(), digest_size=8)

@@ -14,8 +14,6 @@ from ..transforms.compose import Transforms
 from .base import PathsLike, Sharded, ShardOptions, Usual
 from .tables import checked_labels, class_names, further_of
 
-_CODECS = {"UNCOMPRESSED": "", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4": "lz4_raw"}
-
 
 @dataclass(frozen=True, eq=False)
 class ParquetFiles(Shards):
@@ -66,17 +64,11 @@ class ParquetFiles(Shards):
             chunk = table.metadata.row_group(group).column(image)
             if chunk.num_values != table.metadata.row_group(group).num_rows:
                 raise ValueError(f"its group {group} has {chunk.num_values} images, but not as many rows")
-            if chunk.compression not in _CODECS:
-                raise ValueError(f"its images are compressed with {chunk.compression}; {WRITE_AGAIN}")
+            if chunk.compression != "UNCOMPRESSED":
+                raise ValueError(self._compressed(chunk.compression))
             # A dictionary comes before the data; an offset of 0 means that there is none.
             start = min(n for n in (chunk.data_page_offset, chunk.dictionary_page_offset or None) if n is not None)
-            column = ColumnChunk(
-                start,
-                chunk.total_compressed_size,
-                chunk.num_values,
-                _CODECS[chunk.compression],
-                about.max_definition_level,
-            )
+            column = ColumnChunk(start, chunk.total_compressed_size, chunk.num_values, about.max_definition_level)
             try:
                 read = table.read_row_group(group, columns=extra) if extra else None
             except (OSError, ValueError) as e:
@@ -94,20 +86,26 @@ class ParquetFiles(Shards):
                     yield Row(row, 0, 0, problem="it has no bytes, and gpupipe does not follow its path")
                 else:
                     label, further = None if labels is None else labels[i], values[i] if values else ()
-                    yield Row(row, place.offset, place.length, label, packed=place.packed, values=further)
+                    yield Row(row, place.offset, place.length, label, values=further)
             number += chunk.num_values
+
+    def _compressed(self, codec: str) -> str:
+        names = f"image={self.image!r}"
+        if self.label is not None and not isinstance(self.label, Usual):
+            names += f", label={self.label!r}"
+        return (
+            f"its pages are compressed with {codec}, so no image can be read alone; use gpupipe.datasets.HuggingFace("
+            f"datasets.load_dataset('parquet', data_files=OLD, split='train'), {names}), or {WRITE_AGAIN}"
+        )
 
 
 class Parquet(Sharded):
     """Images in a column of Parquet files: of bytes, or of the struct ``{bytes, path}`` that Hugging Face writes.
     ``pyarrow``, which locates the columns while the index is built, comes with ``gpupipe-loader[parquet]``.
 
-    Uncompressed columns are read image by image, as new versions of ``datasets`` write them. Compressed
-    columns, which pyarrow and pandas write by default, are read page by page. A page holds up to 1,024 images, and
-    unpacked pages are cached, at most 512 MiB of them in each process. Reading in order or with ``shuffle="blocks"``
-    unpacks a page once for many images; ``shuffle=True`` may unpack one for each image.
+    The images are stored without compression, as new versions of ``datasets`` write them.
 
-    Not supported: compressed pages of more than 1 GiB and delta encodings.
+    Not supported: compressed columns of images, which pyarrow and pandas write by default, and delta encodings.
 
     Args:
         image: The column of images.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Unpack
 
-from ..codecs.unpack import Packed
 from ..datasets.folder import IMG_EXTENSIONS, checked_extensions
 from ..datasets.options import ArchiveOptions
 from ..sources.shards import Row, Shards
@@ -102,7 +101,7 @@ class ZipFiles(Shards):
         if size > _INFLATED:
             problem = f"it inflates to {size} bytes, but at most {_INFLATED} are allowed; pack it again with zip -0"
             return Row(name, 0, 0, problem=problem, kind="bomb")
-        return Row(name, at, member.compress_size, packed=Packed("deflate", size, 0, size))
+        return Row(name, at, member.compress_size, inflated=size)
 
 
 def _class(name: str, root: str) -> str:

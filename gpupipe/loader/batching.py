@@ -265,7 +265,7 @@ def _counted(dataset: Dataset, shuffle: Shuffling, n: int, excluded: I64 | None 
                 f"shuffle={shuffle!r} needs samples in files of known size, and {dataset!r} does not have such "
                 "samples; use shuffle=True"
             )
-        starts = starts_of(sizes, shuffle.block_bytes, dataset.pages)
+        starts = starts_of(sizes, shuffle.block_bytes)
         if excluded is not None:
             # Without the excluded samples, a block starts earlier by the number of those before it. If all of its own
             # samples are excluded, its start falls on that of the next block.

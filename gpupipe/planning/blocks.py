@@ -22,7 +22,7 @@ U64 = npt.NDArray[np.uint64]
 class BlockShuffle:
     """Shuffle by blocks, for shards on slow storage.
 
-    The dataset is cut into blocks of neighboring samples; pages of compressed Parquet stay whole. The blocks come in
+    The dataset is cut into blocks of neighboring samples. The blocks come in
     random order, and the samples of ``blocks`` blocks at a time are permuted. Every epoch has every sample once, in a
     different order.
 
@@ -53,17 +53,12 @@ class BlockShuffle:
         return f"shuffled by blocks of {self.block_bytes:,} bytes, {self.blocks} mixed at a time"
 
 
-def starts_of(sizes: I64, block_bytes: int, pages: I64 | None = None) -> I64:
-    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes. None of the ``pages``
-    i64[N] is cut.
+def starts_of(sizes: I64, block_bytes: int) -> I64:
+    """Return the first sample of each block, i64[K], for samples of ``sizes`` i64[N] bytes.
 
     >>> starts_of(np.array([40, 40, 40, 200, 10]), 100).tolist()
     [0, 3, 4]
     """
-    if pages is not None:
-        # A block has whole pages, so divide the pages as if each were a sample.
-        firsts = np.flatnonzero(np.diff(pages, prepend=-1))
-        return firsts[starts_of(np.add.reduceat(sizes, firsts), block_bytes)]
     # A sample belongs to the block in which its first byte lies, so it is never cut.
     before = np.cumsum(sizes) - sizes
     return np.flatnonzero(np.diff(before // block_bytes, prepend=-1))

@@ -161,8 +161,8 @@ class DecodedCache:
                 return None
             changed_at = found.changed
         numbers = (place.offset, place.length, *known[:2], changed_at, *size, factor)
-        packed = b"" if place.packed is None else repr(place.packed).encode()
-        return _name(_decoding(dataset.limits) + b" " + packed, numbers, place.path), known.version
+        inflated = b"" if place.inflated < 0 else b"inflated %d" % place.inflated
+        return _name(_decoding(dataset.limits) + b" " + inflated, numbers, place.path), known.version
 
 
 class OpenFile(NamedTuple):

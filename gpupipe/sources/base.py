@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.files import Place, Undecodable
-from ..codecs.unpack import ARROW_CODECS, CODECS, Packed
-from ..errors import DatasetError
 from .storage import LOCAL, Storage
 
 I32 = npt.NDArray[np.int32]
@@ -83,39 +81,6 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedColumns:
-    """Parameters that unpack each row; see :class:`~gpupipe.codecs.unpack.Packed`."""
-
-    codec: U8
-    """u8[N]: 0 for rows that are stored unpacked, else 1 + the index in :data:`gpupipe.codecs.unpack.CODECS`."""
-    size: I64
-    """i64[N], bytes after unpacking"""
-    skip: I64
-    """i64[N], bytes"""
-    take: I64
-    """i64[N], bytes"""
-
-    @property
-    def shared(self) -> npt.NDArray[np.bool_]:
-        """bool[N]; see :attr:`gpupipe.codecs.unpack.Packed.shared`."""
-        shared: npt.NDArray[np.bool_] = np.isin(self.codec, _PAGE_CODECS) & (2 * self.take <= self.size)
-        return shared
-
-    def at(self, row: int) -> Packed | None:
-        """Parameters of a row; ``None`` if it is stored unpacked."""
-        code = int(self.codec[row])
-        if not code:
-            return None
-        if code > len(_CODECS):
-            raise DatasetError(f"row {row} is packed by a codec with number {code}; call reindex()")
-        return Packed(_CODECS[code - 1], int(self.size[row]), int(self.skip[row]), int(self.take[row]))
-
-
-_CODECS = tuple(CODECS)
-_PAGE_CODECS = [1 + _CODECS.index(name) for name in ARROW_CODECS]
-
-
-@dataclass(frozen=True, eq=False)
 class Listing:
     """Contents of a source, listed without opening any sample: C containers with N rows."""
 
@@ -142,8 +107,8 @@ class Listing:
     """i64[N], bytes. Given with ``container``."""
     length: I64 | None = None
     """i64[N], bytes. Given with ``container``."""
-    packed: PackedColumns | None = None
-    """Given with ``container``; ``None`` if every row is stored unpacked."""
+    inflated: I64 | None = None
+    """i64[N], bytes of each row after inflating, -1 for one that is not deflated; ``None`` if none is."""
     names: Texts | None = None
     """Names of the rows within their containers. Given with ``container``."""
     columns: Mapping[str, Values] = field(default_factory=dict)
@@ -169,8 +134,8 @@ class Listing:
         assert self.offset is not None and self.length is not None
         k = int(self.container[row])
         path, version = os.path.join(self.prefix, self.containers[k]), int(self.mtime_ns[k])
-        packed = None if self.packed is None else self.packed.at(row)
-        return Place(path, int(self.offset[row]), int(self.length[row]), version, packed)
+        inflated = -1 if self.inflated is None else int(self.inflated[row])
+        return Place(path, int(self.offset[row]), int(self.length[row]), version, inflated)
 
 
 class Source(ABC):

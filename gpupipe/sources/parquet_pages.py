@@ -1,8 +1,7 @@
 """Positions of the values of a binary column in a Parquet file.
 
 A column of a row group is a sequence of pages: an optional dictionary, then pages of values or of indices into the
-dictionary. In uncompressed pages a value is a range of bytes of the file; in a compressed page it is a part of the
-unpacked page. (https://parquet.apache.org/docs/file-format)
+dictionary. In uncompressed pages a value is a range of bytes of the file. (https://parquet.apache.org/docs/file-format)
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ..codecs.unpack import Packed, unpack_whole
 from .thrift import ThriftReader
 
 WRITE_AGAIN = "write it again: pyarrow.parquet.write_table(pyarrow.parquet.read_table(OLD), NEW, compression='none')"
@@ -22,10 +20,6 @@ WRITE_AGAIN = "write it again: pyarrow.parquet.write_table(pyarrow.parquet.read_
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE_DICTIONARY = 0, 2, 8
 _HEADER = 1 << 16
-_LARGEST = 1 << 30
-"""Maximum number of bytes of a compressed page after unpacking."""
-_UNSUSPECTED, _RATIO = 64 << 20, 256
-"""A page may unpack into ``_UNSUSPECTED`` bytes, or into ``_RATIO`` bytes for each compressed byte."""
 _VALUES, _VALUES_PER_BYTE = 1 << 20, 8
 """A page may claim ``_VALUES`` values, plus ``_VALUES_PER_BYTE`` for each of its bytes."""
 _PIECE = 1 << 16
@@ -37,7 +31,6 @@ class Where(NamedTuple):
 
     offset: int
     length: int
-    packed: Packed | None = None
 
 
 @dataclass(frozen=True)
@@ -50,20 +43,44 @@ class ColumnChunk:
     """Bytes of all its pages."""
     count: int
     """Number of values, including missing ones."""
-    codec: str
-    """One of :data:`gpupipe.codecs.unpack.CODECS`, or empty."""
     levels: int
     """Depth at which a value may be missing: 0 never, 1 the value, 2 the struct that contains it, ..."""
 
 
-class _Page(NamedTuple):
+@dataclass(frozen=True)
+class _Page:
+    file: IO[bytes]
     kind: int
     header: dict[int, Any]
     start: int
     """Start of the page's body in the file."""
-    stored: int
     size: int
-    """Bytes after unpacking."""
+
+    def number(self, header: int, field: int) -> int:
+        """Return a number of the header; 0 if it is not there."""
+        value = self.header[header].get(field, 0)
+        if type(value) is not int or value < 0:
+            raise ValueError(f"the page at byte {self.start} is damaged")
+        return value
+
+    def read(self, at: int, length: int) -> bytes:
+        """Read bytes of the page. Raises :class:`ValueError` if it ends before."""
+        self._check(at + length)
+        self.file.seek(self.start + at)
+        return self.file.read(length)
+
+    def values(self, count: int, at: int) -> Iterator[Where]:
+        """Yield the positions of plain values from ``at`` on. Each is preceded by its length."""
+        for _ in range(count):
+            length = int.from_bytes(self.read(at, 4), "little")
+            at += 4
+            self._check(at + length)
+            yield Where(self.start + at, length)
+            at += length
+
+    def _check(self, end: int) -> None:
+        if end > self.size:
+            raise ValueError(f"the page at byte {self.start} is truncated or damaged")
 
 
 def places(file: IO[bytes], column: ColumnChunk) -> Iterator[Where | None]:
@@ -75,14 +92,13 @@ def places(file: IO[bytes], column: ColumnChunk) -> Iterator[Where | None]:
         if at >= end:
             raise ValueError(f"a column that begins at byte {column.start} lacks {left} values")
         page = _page(file, at, end)
-        at = page.start + page.stored
+        at = page.start + page.size
         if page.kind == _DICTIONARY:
-            body = _Body(file, page, column.codec, skip=0, packed=True)
-            dictionary = list(body.values(_number(page, 7, 1), 0))
+            dictionary = list(page.values(page.number(7, 1), 0))
             continue
         if page.kind not in (_DATA, _DATA_V2):
             continue
-        found = _of_data_page(file, page, column, dictionary)
+        found = _of_data_page(page, column, dictionary)
         if len(found) > left:
             raise ValueError(f"the page at byte {page.start} has more values than its column")
         left -= len(found)
@@ -97,47 +113,40 @@ def _page(file: IO[bytes], at: int, end: int) -> _Page:
             header = reader.struct()
         except EOFError:
             continue
-        kind, size, stored = (header.get(i) for i in (1, 2, 3))
+        kind, size = header.get(1), header.get(3)  # 2 is the size without compression
         start = at + reader.at
-        whole = type(kind) is int and type(size) is int and type(stored) is int  # and not a truth value
-        if not whole or stored < 0 or size < 0 or start + stored > end:  # type: ignore[operator]
+        whole = type(kind) is int and type(size) is int  # and not a truth value
+        if not whole or size < 0 or start + size > end:  # type: ignore[operator]
             break
         expected = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind)  # type: ignore[arg-type]
         if expected is not None and not isinstance(header.get(expected), dict):
             break
-        return _Page(kind, header, start, stored, size)  # type: ignore[arg-type]
+        return _Page(file, kind, header, start, size)  # type: ignore[arg-type]
     raise ValueError(f"there is no page at byte {at}: it is truncated or damaged")
 
 
-def _of_data_page(file: IO[bytes], page: _Page, column: ColumnChunk, dictionary: list[Where]) -> list[Where | None]:
+def _of_data_page(page: _Page, column: ColumnChunk, dictionary: list[Where]) -> list[Where | None]:
     if page.kind == _DATA_V2:
-        count, encoding = _number(page, 8, 1), _number(page, 8, 4)
-        definition, repetition = _number(page, 8, 5), _number(page, 8, 6)
-        if definition + repetition > min(page.stored, page.size):
-            raise ValueError(f"the page at byte {page.start} is truncated or damaged")
-        # is_compressed (7) is true unless the header says otherwise.
-        packed = page.header[8].get(7, True) is not False
-        # In version 2, the levels come before the values and are never compressed.
-        body = _Body(file, page, column.codec, skip=definition + repetition, packed=packed)
-        file.seek(page.start + repetition)
-        levels, begin = file.read(definition), 0
+        count, encoding = page.number(8, 1), page.number(8, 4)
+        definition, repetition = page.number(8, 5), page.number(8, 6)
+        # In version 2, the lengths of the levels are in the header.
+        levels, begin = page.read(repetition, definition), repetition + definition
     else:
-        count, encoding = _number(page, 5, 1), _number(page, 5, 2)
-        body = _Body(file, page, column.codec, skip=0, packed=True)
+        count, encoding = page.number(5, 1), page.number(5, 2)
         levels, begin = b"", 0
         if column.levels:
             # In version 1, the levels come first in the body, after their length.
-            length = int.from_bytes(body.read(0, 4), "little")
-            levels, begin = body.read(4, length), 4 + length
-    if count > min(column.count, _VALUES + _VALUES_PER_BYTE * max(page.stored, body.size)):
-        raise ValueError(f"the page at byte {page.start} claims {count} values in {page.stored} bytes")
+            length = int.from_bytes(page.read(0, 4), "little")
+            levels, begin = page.read(4, length), 4 + length
+    if count > min(column.count, _VALUES + _VALUES_PER_BYTE * page.size):
+        raise ValueError(f"the page at byte {page.start} claims {count} values in {page.size} bytes")
     # A value is there if nothing on the way to it is missing: its level is the highest one.
     there = _hybrid(levels, column.levels.bit_length(), count) == column.levels if column.levels else None
     present = count if there is None else int(there.sum())
     if encoding == _PLAIN:
-        values = list(body.values(present, begin))
+        values = list(page.values(present, begin))
     elif encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
-        indices = body.read(begin, body.size - begin)
+        indices = page.read(begin, page.size - begin)
         # The first byte is the width of the indices in bits.
         chosen = _hybrid(indices[1:], indices[0] if indices else 0, present)
         if len(chosen) and chosen.max() >= len(dictionary):
@@ -149,61 +158,6 @@ def _of_data_page(file: IO[bytes], page: _Page, column: ColumnChunk, dictionary:
         return list(values)
     following = iter(values)
     return [next(following) if is_there else None for is_there in there.tolist()]
-
-
-def _number(page: _Page, header: int, field: int) -> int:
-    """Return a number of a page's header; 0 if it is not there."""
-    value = page.header[header].get(field, 0)
-    if type(value) is not int or value < 0:
-        raise ValueError(f"the page at byte {page.start} is damaged")
-    return value
-
-
-class _Body:
-    """The content of a page: in the file, or unpacked here."""
-
-    def __init__(self, file: IO[bytes], page: _Page, codec: str, *, skip: int, packed: bool):
-        self._file, self._page, self._skip = file, page, skip
-        self._codec = codec if packed else ""
-        self.size = (page.size if self._codec else page.stored) - skip
-        self._whole: bytes | None = None
-        if self._codec:
-            if self.size > _UNSUSPECTED + _RATIO * page.stored:
-                raise ValueError(f"the page at byte {page.start} claims {self.size} bytes in {page.stored} compressed")
-            if self.size > _LARGEST:
-                raise ValueError(
-                    f"its images are compressed with {codec} in pages of {self.size / 1e6:,.0f} MB, and at most "
-                    f"{_LARGEST / 1e6:,.0f} MB are unpacked for one image; {WRITE_AGAIN}"
-                )
-            file.seek(page.start + skip)
-            stored = file.read(page.stored - skip)
-            try:
-                self._whole = unpack_whole(stored, Packed(codec, self.size, 0, 0))
-            except ValueError as e:
-                raise ValueError(f"the page at byte {page.start} is damaged: {e}") from None
-
-    def read(self, at: int, length: int) -> bytes:
-        """Read bytes. Raises :class:`ValueError` if the page ends before."""
-        if at + length > self.size:
-            raise ValueError(f"the page at byte {self._page.start} is truncated or damaged")
-        if self._whole is not None:
-            return self._whole[at : at + length]
-        self._file.seek(self._page.start + self._skip + at)
-        return self._file.read(length)
-
-    def values(self, count: int, at: int) -> Iterator[Where]:
-        """Yield the positions of plain values from ``at`` on. Each is preceded by its length."""
-        start, stored = self._page.start + self._skip, self._page.stored - self._skip
-        for _ in range(count):
-            length = int.from_bytes(self.read(at, 4), "little")
-            at += 4
-            if at + length > self.size:
-                raise ValueError(f"the page at byte {self._page.start} is truncated or damaged")
-            if self._whole is None:
-                yield Where(start + at, length)
-            else:
-                yield Where(start, stored, Packed(self._codec, self.size, at, length))
-            at += length
 
 
 def _hybrid(data: bytes, width: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -10,14 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..codecs.probe import KINDS, MISSING, OK
-from ..codecs.unpack import CODECS, Packed
-from .base import Listing, PackedColumns, TextList
+from .base import Listing, TextList
 from .columns import GrowingColumn
 from .storage import Found
 
 _LARGEST = 1 << 63
 """Labels must fit into 64 bits."""
-_CODE = {"": 0, **{name: code for code, name in enumerate(CODECS, 1)}}
 
 
 class Row(NamedTuple):
@@ -32,8 +30,8 @@ class Row(NamedTuple):
     """A number, or the name of a class."""
     problem: str = ""
     """Why the sample cannot be used, if known already."""
-    packed: Packed | None = None
-    """How to unpack the bytes of the sample, if they are packed."""
+    inflated: int = -1
+    """Bytes after inflating; -1 if the sample is not deflated."""
     kind: str = "missing"
     """Kind of the problem; one of :data:`gpupipe.codecs.probe.KINDS`."""
     values: Sequence[Any] = ()
@@ -52,9 +50,8 @@ class RowTable:
         self._paths = TextList()
         self._size, self._version, self._changed = array("q"), array("q"), array("q")
         self._names = TextList()
-        self._container, self._offset, self._length = array("i"), array("q"), array("q")
-        self._codec = bytearray()
-        self._whole, self._skip, self._take = array("q"), array("q"), array("q")
+        self._container = array("i")
+        self._offset, self._length, self._inflated = array("q"), array("q"), array("q")
         self._status = bytearray()
         self._reasons: dict[int, str] = {}
         self._labels = array("q")
@@ -82,7 +79,7 @@ class RowTable:
         size = self._size[container]
         if not row.problem and not (0 <= row.offset <= row.offset + row.length <= size):
             where = f"bytes {row.offset} to {row.offset + row.length} of a file of {size} bytes"
-            row = row._replace(offset=0, length=0, packed=None, problem=f"it should be {where}", kind="truncated")
+            row = row._replace(offset=0, length=0, inflated=-1, problem=f"it should be {where}", kind="truncated")
         if isinstance(row.label, int) and not -_LARGEST <= row.label < _LARGEST:
             row = row._replace(label=None, problem=f"its label is {row.label}, which is not a class number")
         for i, further in enumerate(self._columns):
@@ -98,10 +95,7 @@ class RowTable:
         self._container.append(container)
         self._offset.append(row.offset)
         self._length.append(row.length)
-        codec, *numbers = row.packed or ("", 0, 0, row.length)
-        self._codec.append(_CODE[codec])
-        for column, number in zip((self._whole, self._skip, self._take), numbers, strict=True):
-            column.append(number)
+        self._inflated.append(row.inflated)
         if isinstance(row.label, str):
             self._labels.append(self._classes.setdefault(row.label, len(self._classes)))
         else:
@@ -134,10 +128,7 @@ class RowTable:
         for i in self._unlabeled if labeled else ():
             self._status[i] = MISSING
             self._reasons[i] = "it has no label, but other samples have one"
-        packed = None
-        if any(self._codec):
-            codec = np.frombuffer(self._codec, np.uint8)
-            packed = PackedColumns(codec, *(np.frombuffer(x, np.int64) for x in (self._whole, self._skip, self._take)))
+        inflated = np.frombuffer(self._inflated, np.int64)
         return Listing(
             prefix,
             self._paths.texts(),
@@ -150,7 +141,7 @@ class RowTable:
             container=np.frombuffer(self._container, np.int32),
             offset=np.frombuffer(self._offset, np.int64),
             length=np.frombuffer(self._length, np.int64),
-            packed=packed,
+            inflated=inflated if (inflated >= 0).any() else None,
             names=self._names.texts(),
             columns={column.name: column.values() for column in self._columns},
             ctime_ns=np.frombuffer(self._changed, np.int64) if any(self._changed) else None,

@@ -14,7 +14,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, refuse_large, unpacked_at
+from ..codecs.files import Place, Undecodable, attempts, ends_before, open_regular, read_at, refuse_large
 from ..codecs.retry import SPARES
 
 U8 = npt.NDArray[np.uint8]
@@ -188,7 +188,7 @@ class LocalFiles(Storage):
         for i in span.rows:
             place = places[i]
             # One call fills buffers one after another, so places must not overlap.
-            if place.packed is not None or place.offset < at:
+            if place.inflated >= 0 or place.offset < at:
                 return False
             if place.offset > at:
                 # The gap goes to a buffer that nobody looks at.
@@ -303,8 +303,8 @@ def look_closely(path: bytes) -> Found | int:
 
 def _fill(fd: int, place: Place, view: U8) -> None:
     """Fill a view. Raises :class:`OSError` and :class:`Undecodable`."""
-    if place.packed is not None:
-        view[:] = np.frombuffer(unpacked_at(fd, place), np.uint8)
+    if place.inflated >= 0:
+        view[:] = np.frombuffer(read_at(fd, place), np.uint8)
         return
     at = 0
     while at < place.length:

@@ -103,7 +103,7 @@ VARIANTS: dict[str, Write] = {
     "tfrecord": tfrecord,
     "datasets-save_to_disk": save_to_disk,
     "datasets-to_parquet": to_parquet,
-    "pandas-parquet": partial(frame, "parquet", {}),
+    "pandas-parquet": partial(frame, "parquet", {"compression": None}),
     "hdf5": hdf5,
 }
 

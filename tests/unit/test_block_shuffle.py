@@ -146,11 +146,3 @@ def test_a_sampler_around_that_of_a_loader_with_blocks_is_honored(tmp_path: Path
         sampler = OfRank(blocks.sampler, 0)
         with DataLoader(data, **given, sampler=sampler) as loader:
             assert all_seen(loader) == list(sampler)
-
-
-def test_no_page_is_cut() -> None:
-    pages = np.array([0, 0, 0, 1, 1, 2])
-    sizes = np.full(6, 10)
-    assert starts_of(sizes, 20, pages).tolist() == [0, 3, 5]
-    assert starts_of(sizes, 20).tolist() == [0, 2, 4]
-    assert starts_of(sizes, 1000, pages).tolist() == [0]

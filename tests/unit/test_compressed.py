@@ -11,17 +11,17 @@ import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import error
-from format_cases import table, write_tar, write_tfrecord
+from format_cases import content, numbered, table, write_tar, write_tfrecord
+from support import EVAL, cpu_loader, same
 from tfrecords import example, tfrecord
 
+import gpupipe
 from gpupipe import datasets
 from gpupipe.errors import DatasetError
 from gpupipe.formats.registry import format_of
-from gpupipe.sources import parquet_pages
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.feather")
@@ -79,29 +79,41 @@ def test_what_only_begins_like_a_compressed_file_is_read(images: list[bytes], tm
     assert datasets.TFRecord(tmp_path / "a.tfrecord").fetch(0) == (images[0], None)
 
 
-def obeyed(kind: Any, old: Path, images: list[bytes]) -> None:
-    """Run the line of pyarrow that a refusal names; the samples are those that were written."""
+def refused(old: Path, **names: str) -> str:
     with pytest.raises(DatasetError) as caught:
-        kind(old)
-    line = str(caught.value).partition("; write it again: ")[2]
-    new = old.with_name(f"new{old.suffix}")
+        datasets.Parquet(old, **names)
+    return str(caught.value)
+
+
+def written_again(refusal: str, old: Path) -> Path:
+    """Run the line of pyarrow that a refusal names."""
+    line, new = refusal.partition("write it again: ")[2], old.with_name("new.parquet")
     eval(line, {"pyarrow": pa, "OLD": str(old), "NEW": str(new)})
-    dataset = kind(new)
-    assert [dataset.fetch(i) for i in range(len(dataset))] == [(image, i) for i, image in enumerate(images)]
+    return new
 
 
 def test_lengths_of_parquet_that_stand_elsewhere(images: list[bytes], tmp_path: Path) -> None:
-    options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}}
+    options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}, "compression": "none"}
     pq.write_table(table(images, struct_of=False), tmp_path / "a.parquet", row_group_size=5, **options)
-    obeyed(datasets.Parquet, tmp_path / "a.parquet", images)
+    new = written_again(refused(tmp_path / "a.parquet"), tmp_path / "a.parquet")
+    assert content(datasets.Parquet(new)) == numbered(images)
 
 
-def test_large_pages_of_parquet(images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_pages, "_LARGEST", 1 << 10)
-    pq.write_table(table(images), tmp_path / "a.parquet", use_dictionary=False)
-    obeyed(datasets.Parquet, tmp_path / "a.parquet", images)
-
-
-def test_compressed_pages_are_not_packed_in_random_order(images: list[bytes], tmp_path: Path) -> None:
-    pq.write_table(table(images), tmp_path / "a.parquet", use_dictionary=False)
-    assert "pack it without --shuffle first" in error("pack", tmp_path / "a.parquet", tmp_path / "out", "--shuffle")
+@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
+@pytest.mark.parametrize(("codec", "names"), [("snappy", {}), ("zstd", {"image": "jpg", "label": "y"})])
+def test_compressed_parquet(
+    codec: str, names: dict[str, str], images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lines of the refusal give the same samples, whose bytes reach the engine."""
+    hf = pytest.importorskip("datasets")
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    given, old = table(images, struct_of=not names), tmp_path / "a.parquet"
+    pq.write_table(given.rename_columns([*names.values()] or given.column_names), old, compression=codec)
+    says = refused(old, **names)
+    assert f"its pages are compressed with {codec.upper()}, so no image can be read alone; use gpupipe." in says
+    line = says.partition("; use ")[2].partition(", or write it again")[0].replace(", image=", ", EVAL, image=")
+    found = eval(line, {"gpupipe": gpupipe, "datasets": hf, "OLD": str(old), "EVAL": EVAL})
+    plain = datasets.Parquet(written_again(says, old), EVAL, **names)
+    assert content(found) == content(plain) == numbered(images)
+    ours, theirs = ([*cpu_loader(it, "dali", batch_size=3)] for it in (found, plain))
+    assert same(ours, theirs)

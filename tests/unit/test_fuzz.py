@@ -294,7 +294,6 @@ def test_spoiled_states(loader: DataLoader, data: st.DataObject) -> None:
 CONTAINERS = (
     "zip",
     "parquet",
-    "parquet-snappy",
     "hdf5-chunked",
 )
 SPOILED = 25

@@ -33,7 +33,7 @@ Idx = TypeVar("Idx", bound=Index)
 
 _log = logging.getLogger("gpupipe")
 
-FORMAT = 5
+FORMAT = 6
 """Part of every index file's name, so that files of other versions are never opened."""
 
 
@@ -273,15 +273,13 @@ def assemble(listing: Listing, probed: Probed) -> tuple[dict[str, npt.NDArray[An
         **_texts("reason", Texts.of(reasons)),
         **_texts("folder", Texts.of(listing.folders)),
     }
-    for name in ("labels", "container", "offset", "length", "ctime_ns"):
+    for name in ("labels", "container", "offset", "length", "inflated", "ctime_ns"):
         column = getattr(listing, name)
         if column is not None:
             columns[name] = column
     if listing.names is not None:
         columns |= _texts("name", listing.names)
     columns |= _further(listing)
-    if listing.packed is not None:
-        columns |= {f"packed_{name}": column for name, column in vars(listing.packed).items()}
     sideways = probed.orientation >= 5
     # Without images that lie on their side, readers take the stored sizes.
     if sideways.any():
@@ -335,8 +333,8 @@ def _fingerprint(listing: Listing, probed: Probed, extra: dict[str, npt.NDArray[
     digest.update(paths.blob)
     if listing.container is not None:
         extra = {**extra, "container": listing.container, "offset": listing.offset, "length": listing.length}  # type: ignore[dict-item]
-    if listing.packed is not None:
-        extra = {**extra, **{f"packed_{name}": column for name, column in vars(listing.packed).items()}}
+    if listing.inflated is not None:
+        extra = {**extra, "inflated": listing.inflated}
     if listing.columns:
         digest.update(repr([(name, values.kind) for name, values in listing.columns.items()]).encode())
         extra = {**extra, **_further(listing)}

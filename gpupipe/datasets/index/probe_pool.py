@@ -35,7 +35,6 @@ from ...codecs.probe import (
     send,
     settings,
 )
-from ...codecs.unpack import Packed
 
 R = TypeVar("R")
 
@@ -97,9 +96,9 @@ class PictureProber(Prober[Probe]):
     def here(self, place: Place) -> Probe:
         return probe(place, self.limits)
 
-    def of_bytes(self, data: bytes, packed: Packed | None = None) -> Probe:
-        """Return the result for the content of one file, unpacked by ``packed``."""
-        return probe_bytes(data, self.limits, packed)
+    def of_bytes(self, data: bytes) -> Probe:
+        """Return the result for the content of one file."""
+        return probe_bytes(data, self.limits)
 
     def died(self, reason: str) -> Probe:
         return Probe(UNDECODABLE, reason=reason)
@@ -204,18 +203,9 @@ class _Driver(Generic[R]):
 
 
 def _chunks(count: int, place_of: Callable[[int], Place], size: int) -> Iterator[tuple[int, list[Place]]]:
-    """Yield (number of the first, places) of about ``size`` files. Images of one page stay together, so that only one
-    worker unpacks it."""
-    chunk: list[Place] = []
-    for k in range(count):
-        place = place_of(k)
-        shared = place.packed is not None and place.packed.shared
-        if len(chunk) >= size and not (shared and chunk[-1][:3] == place[:3]):
-            yield k - len(chunk), chunk
-            chunk = []
-        chunk.append(place)
-    if chunk:
-        yield count - len(chunk), chunk
+    """Yield (number of the first, places) of ``size`` files."""
+    for start in range(0, count, size):
+        yield start, [place_of(k) for k in range(start, min(start + size, count))]
 
 
 def _probe_here(

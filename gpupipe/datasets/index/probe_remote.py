@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...codecs.files import Place, Undecodable
-from ...codecs.limits import MAX_BYTES
 from ...codecs.patience import Pool
 from ...codecs.probe import KINDS, Probe, quiet
-from ...codecs.unpack import Packed
 from ...sources.storage import Storage
 from .probe_pool import PictureProber
 
@@ -32,11 +30,7 @@ def probe_remote(
     def probed(part: tuple[int, list[Place]]) -> tuple[int, list[Probe]]:
         start, places = part
         with quiet():
-            # Stored bytes, which probing unpacks. The dataset's limit is for the unpacked image, and is checked there.
-            stored = storage.read(
-                [p if _packed(p) is None else p._replace(packed=None, max_bytes=MAX_BYTES) for p in places]
-            )
-            return start, [_probed(prober, place, data) for place, data in zip(places, stored, strict=True)]
+            return start, [_probed(prober, data) for data in storage.read(places)]
 
     done = 0
     with Pool(_AHEAD, "gpupipe-probe") as pool:
@@ -49,17 +43,11 @@ def probe_remote(
                 progress(done)
 
 
-def _probed(prober: PictureProber, place: Place, data: bytes | Undecodable) -> Probe:
-    """Return the result for one image whose stored bytes are ``data``."""
+def _probed(prober: PictureProber, data: bytes | Undecodable) -> Probe:
+    """Return the result for one image."""
     if isinstance(data, Undecodable):
         return Probe(KINDS.index(data.kind), reason=data.reason)
-    return prober.of_bytes(data, _packed(place))
-
-
-def _packed(place: Place) -> Packed | None:
-    """Return how the bytes that are read become the image; ``None`` if the storage unpacks them, as it does for pages
-    of several images."""
-    return None if place.packed is None or place.packed.shared else place.packed
+    return prober.of_bytes(data)
 
 
 def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, list[Place]]]:
@@ -68,11 +56,10 @@ def _parts(count: int, place_of: Callable[[int], Place]) -> Iterator[tuple[int, 
     size = 0
     for k in range(count):
         place = place_of(k)
-        new = place.length if not part or part[-1][:3] != place[:3] else 0  # images of one page are read together
-        if part and (size + new > _BYTES or len(part) == _ROWS):
+        if part and (size + place.size > _BYTES or len(part) == _ROWS):
             yield k - len(part), part
-            part, size, new = [], 0, place.length
+            part, size = [], 0
         part.append(place)
-        size += new
+        size += place.size
     if part:
         yield count - len(part), part

@@ -53,7 +53,7 @@ def summarize(index: Index, bad: list[BadSample]) -> Summary:
         formats=dict(sorted(formats.items(), key=lambda item: (-item[1], item[0]))),
         height=_spread(sizes[:, 0]),
         width=_spread(sizes[:, 1]),
-        total_bytes=int(index.sample_size.read().sum()),
+        total_bytes=int(index.sample_sizes().sum()),
         oriented=int(np.count_nonzero(index.orientation.read() > 1)),
         bad=tuple(bad),
         path=index.columns.path,

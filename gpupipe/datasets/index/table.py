@@ -18,7 +18,6 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,7 +39,7 @@ from ...codecs.probe import (
     UNREADABLE,
 )
 from ...printable import printable
-from ...sources.base import Listing, PackedColumns, Source
+from ...sources.base import Listing, Source
 from ...sources.storage import Found
 from ...targets import NumberColumn, Target, TextColumn
 from .column_file import Arrays, Column, Columns, ColumnsError
@@ -94,17 +93,14 @@ class Index:
         """C, the number of files that contain the rows."""
         self.paths = self._strings("path", self.containers)
         """Paths of the files below the prefix, absolute if they are outside."""
-        self._unpacking: tuple[Column, ...] = ()
-        """Codec, size, skip and take; see :class:`~gpupipe.sources.base.PackedColumns`."""
         self.container: Column | None = None
         """i32[N]: container of each row; ``None`` if every container is one row."""
         if "container" in columns:
             self.container = get("container", "<i4", n)
             self.offset, self.length = get("offset", "<i8", n), get("length", "<i8", n)
             self._names = self._strings("name", n)
-            if "packed_codec" in columns:
-                numbers = (get(f"packed_{name}", "<i8", n) for name in ("size", "skip", "take"))
-                self._unpacking = (get("packed_codec", "|u1", n), *numbers)
+            self.inflated = get("inflated", "<i8", n) if "inflated" in columns else None
+            """i64[N], bytes of each row after inflating; -1 for one that is not deflated."""
         elif self.containers != n:
             raise self._spoiled(f"{self.containers} files for {n} rows")
         self.stored_sizes = get("sizes", "<i4", n, 2)
@@ -181,28 +177,16 @@ class Index:
     def racy(self) -> bool:
         return bool(self.columns.meta["racy"])
 
-    @property
-    def sample_size(self) -> Column:
-        """i64[N], bytes of each row."""
+    def sample_sizes(self, rows: I64 | None = None) -> I64:
+        """Return i64[N], bytes of all rows, or of some."""
+
+        def of(column: Column) -> I64:
+            return column.read() if rows is None else column.rows(rows)
+
         if self.container is None:
-            return self.container_size
-        return self._unpacking[-1] if self._unpacking else self.length
-
-    @cached_property
-    def pages(self) -> I64 | None:
-        """i64[N]: page of each row, if rows are compressed together. A row that is not has one of its own."""
-        if self._packed is None or self.container is None or not (shared := self._packed.shared).any():
-            return None
-        same = shared[1:] & shared[:-1]
-        for column in (self.container, self.offset):
-            same &= column.all[1:] == column.all[:-1]
-        # A row begins a page unless it has the place of the row before.
-        new = np.append(True, ~same)
-        return np.cumsum(new) - 1
-
-    @cached_property
-    def _packed(self) -> PackedColumns | None:
-        return PackedColumns(*(column.all for column in self._unpacking)) if self._unpacking else None
+            return of(self.container_size)
+        length = of(self.length)
+        return length if self.inflated is None else np.where(of(self.inflated) < 0, length, of(self.inflated))
 
     def path(self, i: int) -> bytes:
         """Return the file that contains row ``i``, below the prefix (absolute if it is outside)."""
@@ -223,8 +207,8 @@ class Index:
         if self.container is None:
             return Place(path, max_bytes=max_bytes)
         version = self.mtime_ns.numbers[self.container.numbers[i]]
-        packed = None if self._packed is None else self._packed.at(i)
-        return Place(path, self.offset.numbers[i], self.length.numbers[i], version, packed, max_bytes)
+        inflated = -1 if self.inflated is None else self.inflated.numbers[i]
+        return Place(path, self.offset.numbers[i], self.length.numbers[i], version, inflated, max_bytes)
 
     def found(self, i: int) -> Found:
         """Return the state of row ``i``'s file when it was indexed."""
@@ -331,9 +315,6 @@ class Index:
             assert listing.offset is not None and listing.length is not None
             columns = [column.all for column in (self.container, self.offset, self.length)]
             there: list[npt.NDArray[Any]] = [files[listing.container], listing.offset, listing.length]
-            # Images of one page differ only in where they are in it.
-            for packed, them in ((self._packed, columns), (listing.packed, there)):
-                them.append(np.zeros(len(them[0]), np.int64) if packed is None else packed.skip)
             have = {at: i for i, at in enumerate(zip(*(c.tolist() for c in columns), strict=True))}
             rows = np.array([have.get(at, -1) for at in zip(*(c.tolist() for c in there), strict=True)], np.int64)
         if not self.count:

@@ -163,7 +163,7 @@ class VideoFiles(Indexed[Sample, Batches]):
     @property
     def file_sizes(self) -> I64:
         """i64[N]: bytes of the video of each clip."""
-        return self._of_samples(self._index.sample_size.read())
+        return self._of_samples(self._index.sample_sizes())
 
     @property
     def fingerprint(self) -> str:

@@ -6,17 +6,15 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...codecs.files import Place, Undecodable, ends_before, page_part, unpacked
-from ...codecs.page_cache import PAGES
+from ...codecs.files import Place, Undecodable, ends_before, inflate
 from ...codecs.raw_file import RawFile
 from ...codecs.retry import is_transient, temporary
 from ..storage import Container, Found, Storage, read_spans
@@ -86,50 +84,30 @@ class RemoteFiles(Storage):
 
     def read_into(self, places: Sequence[Place], views: Sequence[U8]) -> list[Undecodable | None]:
         problems: list[Undecodable | None] = [None] * len(places)
-        raw, rows = [*views], list[int]()
-        """Views of the stored bytes, and the places to load together, in order."""
+        stored = [
+            view if place.inflated < 0 else np.empty(place.length, np.uint8)
+            for place, view in zip(places, views, strict=True)
+        ]
         order = sorted(range(len(places)), key=lambda i: places[i][:2])
-        for i in order:
-            packed = places[i].packed
-            if packed is None or not packed.shared:
-                raw[i] = views[i] if packed is None else np.empty(places[i].length, np.uint8)
-                rows.append(i)
         if self.by_blocks:
-            for some in self._shares(rows, places):
-                self._blocks(some, places, raw, problems)
+            for some in self._shares(order, places):
+                self._blocks(some, places, stored, problems)
         else:
-            self._samples(rows, places, raw, problems)
-        for i in order:
-            place = places[i]
-            if place.packed is None or problems[i] is not None:
+            self._samples(order, places, stored, problems)
+        for i, place in enumerate(places):
+            if place.inflated < 0 or problems[i] is not None:
                 continue
             try:
-                if place.packed.shared:  # the page of several samples is loaded once
-                    part = page_part(self._page(place), place, partial(self._stored, place))
-                else:
-                    part = unpacked(raw[i].data, place.packed)
-                views[i][:] = np.frombuffer(part, np.uint8)
+                views[i][:] = np.frombuffer(inflate(stored[i].data, place.inflated), np.uint8)
             except Undecodable as e:
                 problems[i] = e
         return problems
 
-    def _stored(self, place: Place) -> memoryview:
-        whole = np.empty(place.length, np.uint8)
-        (problem,) = self.read_into([place._replace(packed=None)], [whole])
-        if problem is not None:
-            raise problem
-        return whole.data
-
-    def _page(self, place: Place) -> Hashable:
-        """The key of its page."""
-        return self._options, *place[:4]
-
     def forget(self, place: Place) -> bool:
-        kept = place.packed is not None and PAGES.forget(self._page(place), place.packed)
         if not self.by_blocks:
-            return kept
+            return False
         cache = _connections(self._options).cache
-        return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0 or kept
+        return sum(cache.forget(place.path, place.version, k) for k in range(*self._span(place))) > 0
 
     def _client(self, url: str) -> Client:
         return _connections(self._options).client(url.partition("://")[0])
