@@ -19,7 +19,6 @@ from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
     from ..formats.hdf5 import HDF5
-    from ..formats.hdf5_arrays import HDF5Arrays
     from ..formats.huggingface import HuggingFace
     from ..formats.manifest import Manifest
     from ..formats.parquet import Parquet
@@ -34,7 +33,6 @@ __all__ = [
     "CocoDetection",
     "Columns",
     "Dataset",
-    "HDF5Arrays",
     "HuggingFace",
     "ImageFolder",
     "ImageList",

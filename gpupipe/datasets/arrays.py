@@ -21,20 +21,6 @@ _ROWS = 256
 _VALUES = 4_096
 
 
-class PixelRows:
-    """u8[N, ...] in a file, with the parts of an array's interface that rows need."""
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, path: str, shape: tuple[int, ...]):
-        self._path = path
-        self.shape = shape
-        self.ndim = len(shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-
 class Arrays(Dataset[Sample, Batches]):
     """Pixels in memory or memory-mapped: images of one size in one array.
 
@@ -117,8 +103,8 @@ class Arrays(Dataset[Sample, Batches]):
 
 
 def _numpy(value: Any, name: str) -> npt.NDArray[Any]:
-    if isinstance(value, (np.ndarray, PixelRows)):
-        return value  # type: ignore[return-value]
+    if isinstance(value, np.ndarray):
+        return value
     if callable(getattr(value, "numpy", None)):  # a torch tensor, without importing torch
         try:
             return np.asarray(value.numpy())

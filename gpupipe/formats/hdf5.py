@@ -37,8 +37,8 @@ def h5py() -> Any:
     return need("h5py", "hdf5", "HDF5 files are opened with h5py")
 
 
-def opened(file: IO[bytes] | str) -> Any:
-    """Open a file, given open or by path, with h5py. Raises :class:`ValueError` if it is not a complete HDF5 file."""
+def opened(file: IO[bytes]) -> Any:
+    """Open a file with h5py. Raises :class:`ValueError` if it is not a complete HDF5 file."""
     try:
         return h5py().File(file, "r")
     except OSError as e:
@@ -148,12 +148,21 @@ def _check_images(images: Any, name: str) -> None:
     if not isinstance(images, h5.Dataset):
         raise ValueError(f"{name!r} is a group; {wanted}")
     if images.ndim > 1 and images.dtype == np.uint8:
-        raise ValueError(f"{name!r} is uint8{list(images.shape)}, which are pixels; use HDF5Arrays")
+        raise ValueError(f"{name!r} is uint8{list(images.shape)}, which are pixels; {_mapped(images, name)}")
     if h5.check_string_dtype(images.dtype) is not None:
         raise ValueError(f"{name!r} has texts, which end at the first zero byte and so cannot hold images; {wanted}")
     kind = h5.check_vlen_dtype(images.dtype)
     if images.ndim != 1 or kind is None or np.dtype(kind).itemsize != 1:
         raise ValueError(f"{name!r} is {images.dtype}{list(images.shape)}; {wanted}")
+
+
+def _mapped(images: Any, name: str) -> str:
+    """Return how pixels are read."""
+    first = f"write it again in one piece, h5repack -l {name}:CONTI -f NONE OLD NEW, and then "
+    return (
+        f"{first if images.id.get_offset() is None else ''}use gpupipe.datasets.Arrays(numpy.memmap(PATH, mode='r', "
+        f"offset=h5[{name!r}].id.get_offset(), shape=h5[{name!r}].shape), labels)"
+    )
 
 
 def label_column(labels: Any, count: int) -> list[Any]:
@@ -237,7 +246,8 @@ class _Heaps:
 
 class HDF5(Sharded):
     """Encoded images in HDF5 files: a dataset of arrays of uint8 of different lengths. ``h5py``, which locates them
-    while the index is built, comes with ``gpupipe-loader[hdf5]``. For pixels use :class:`HDF5Arrays`.
+    while the index is built, comes with ``gpupipe-loader[hdf5]``. For pixels use :class:`~gpupipe.datasets.Arrays`
+    of a ``np.memmap``.
 
     Not supported: groups with a dataset for each image; texts, which end at a zero byte; compression and other filters,
     which pack the references to images and not the images; links, and data in other files.

@@ -13,7 +13,6 @@ import re
 from functools import cache
 from importlib import import_module
 
-from ..datasets.dataset import Dataset
 from ..sources.compressed import plain_name
 from ..sources.names import is_url
 from .base import Format
@@ -30,14 +29,14 @@ _OTHERS = (
     ),
 )
 """(end of file names, library that reads these files, what to pass to the loader)"""
-_MODULES = {it.name.replace("_", ""): it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__)}
+_MODULES = tuple(it.name for it in pkgutil.iter_modules(import_module(_FOLDER).__path__))
 
 
-def load(name: str) -> type[Dataset]:
+def load(name: str) -> type[Format]:
     """Return the dataset class of a name such as ``"WebDataset"``. Raises :class:`AttributeError` if there is none."""
-    module = _MODULES.get(name.lower())
-    found = None if module is None else getattr(import_module(f"{_FOLDER}.{module}"), name, None)
-    if not (isinstance(found, type) and issubclass(found, Dataset)):
+    module = name.lower()
+    found = getattr(import_module(f"{_FOLDER}.{module}"), name, None) if module in _MODULES else None
+    if not (isinstance(found, type) and issubclass(found, Format)):
         raise AttributeError(f"module 'gpupipe.datasets' has no attribute {name!r}")
     return found
 
@@ -46,10 +45,10 @@ def load(name: str) -> type[Dataset]:
 def formats() -> dict[str, type[Format]]:
     """Return the classes of all formats of encoded images, by lower-case name."""
     found = {}
-    for key, module in _MODULES.items():
+    for module in _MODULES:
         for name, kind in vars(import_module(f"{_FOLDER}.{module}")).items():
-            if name.lower() == key and isinstance(kind, type) and issubclass(kind, Format):
-                found[key] = kind
+            if name.lower() == module and isinstance(kind, type) and issubclass(kind, Format):
+                found[module] = kind
     return found
 
 

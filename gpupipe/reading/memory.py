@@ -28,7 +28,7 @@ class InMemory:
         while isinstance(dataset, Subset):
             rows = dataset.indices if rows is None else dataset.indices[rows]
             dataset = dataset.dataset
-        if type(dataset) is not Arrays or not isinstance(dataset.images, np.ndarray):
+        if type(dataset) is not Arrays:
             return None
         images = dataset.images.view(np.ndarray)  # numpy's memmap is slower at everything
         return cls(images if images.ndim == 4 else images[..., None], rows)

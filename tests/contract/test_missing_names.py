@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from format_cases import CASES
-from support import EVAL, N, pictures
+from support import EVAL, N
 
 from gpupipe import DataLoader, SampleError, datasets as ours
-from gpupipe.datasets import HDF5Arrays, ImageFolder, WebDataset
+from gpupipe.datasets import ImageFolder, WebDataset
 from gpupipe.errors import DatasetError
 
 NAMED = {
@@ -77,15 +77,6 @@ def test_columns_of_hugging_face(images: list[bytes], tmp_path: Path) -> None:
     for argument, value in (("columns", ["nope"]), ("label", "nope"), ("image", "nope")):
         with pytest.raises(DatasetError, match=f"no column {argument}='nope'; there are image, label"):
             case.open(given, **{argument: value})
-
-
-def test_a_label_of_pixels(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["images"] = pictures(4)[:, :8, :8]
-    assert HDF5Arrays(tmp_path / "a.h5").labels is None
-    with pytest.raises(DatasetError, match="no 'nope'; it has 'images'"):
-        HDF5Arrays(tmp_path / "a.h5", label="nope")
 
 
 @pytest.mark.parametrize("engine", ["torch", "dali"])

@@ -23,7 +23,6 @@ from tfrecords import masked_crc
 from gpupipe import GpupipeWarning
 from gpupipe.datasets import (
     HDF5,
-    HDF5Arrays,
     ImageFolder,
     ImageList,
     Manifest,
@@ -85,34 +84,19 @@ class TestHDF5:
 
     @OUTSIDE
     @pytest.mark.parametrize("which", ["images", "labels"])
-    def test_pixels_and_labels_of_other_files_are_refused(
+    def test_images_and_labels_of_other_files_are_refused(
         self, which: str, outside: Callable[..., None], secret: Path, tmp_path: Path
     ) -> None:
         path = tmp_path / "a.h5"
         with self.h5py.File(path, "w") as file:
             outside(self, file, which, secret)
             if which == "labels":
-                file["images"] = self.pixels()
+                images = file.create_dataset("images", (COUNT,), self.h5py.vlen_dtype(np.uint8))
+                images[:] = [np.zeros(i + 1, np.uint8) for i in range(COUNT)]
             else:
                 file["labels"] = np.arange(COUNT)
         with pytest.raises(DatasetError, match=rf"a.h5 cannot be used: .*{which}'.*; copy it into one file: file"):
-            HDF5Arrays(path)
-
-    def test_encoded_images_lie_in_the_file(self, secret: Path, tmp_path: Path) -> None:
-        path = tmp_path / "a.h5"
-        with self.h5py.File(path, "w") as file:
-            file["link"] = self.h5py.ExternalLink(str(secret), "images")
-            self.external(file, "stored", secret)
-            images = file.create_dataset("images", (COUNT,), self.h5py.vlen_dtype(np.uint8))
-            images[:] = [np.zeros(i + 1, np.uint8) for i in range(COUNT)]
-            self.linked(file, "labels", secret)
-        for name, label, says in (
-            ("link", None, "'link' is a link to other data, which is not followed; copy it into one file"),
-            ("stored", None, r"the bytes of 'stored' lie in another file, '.*raw' \(external storage\)"),
-            ("images", "labels", "'labels' is a link to other data"),
-        ):
-            with pytest.raises(DatasetError, match=says):
-                HDF5(path, image=name, label=label)
+            HDF5(path)
 
 
 def deflated(data: bytes) -> bytes:

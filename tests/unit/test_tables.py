@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from format_cases import bad, content, numbered, table, write_hdf5
-from support import BATCH, EVAL, SEED, TRAIN, N, pictures, same
+from support import BATCH, SEED, TRAIN, N, pictures, same
 
+import gpupipe
 from gpupipe import DataLoader
-from gpupipe.datasets import HDF5, Arrays, HDF5Arrays, Parquet
+from gpupipe.datasets import HDF5, Arrays, Parquet
 from gpupipe.errors import DatasetError, MissingDependency
 
 h5py = pytest.importorskip("h5py")
@@ -156,7 +157,7 @@ class TestHDF5:
             file.create_dataset("texts", (3,), dtype=h5py.string_dtype())
             file["group/a"] = np.zeros(3, np.uint8)
         for name, says in (
-            ("pixels", r"which are pixels; use HDF5Arrays"),
+            ("pixels", r"which are pixels; use gpupipe.datasets.Arrays\("),
             ("floats", r"is float64\[3\]; encoded images are one dataset of arrays of uint8 of any length"),
             ("group", r"'group' is a group; encoded images are one dataset"),
             ("texts", r"has texts, which end at the first zero byte"),
@@ -171,20 +172,19 @@ class TestHDF5:
         with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[hdf5\]'"):
             HDF5(tmp_path / "a.h5", image="floats", label="x")
 
-
-class TestHDF5Arrays:
-    @pytest.fixture
-    def path(self, tmp_path: Path) -> Path:
-        with h5py.File(tmp_path / "a.h5", "w") as file:
-            file["images"] = pictures()
-            file["labels"] = np.arange(N)
-        return tmp_path / "a.h5"
-
     @pytest.mark.parametrize("engine", ["torch", "dali"])
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_batches_are_those_of_the_array(self, engine: str, workers: int, path: Path) -> None:
-        found = HDF5Arrays(path, TRAIN)
-        assert np.array_equal(found.fetch(3)[0], pictures()[3])
+    @pytest.mark.parametrize("block", [0, 512])
+    def test_pixels_are_read_as_the_refusal_says(self, engine: str, workers: int, block: int, tmp_path: Path) -> None:
+        path = tmp_path / "a.h5"
+        with h5py.File(path, "w", userblock_size=block) as file:
+            file["x"] = pictures()
+        with pytest.raises(DatasetError, match="which are pixels; use gpupipe") as caught:
+            HDF5(path, image="x")
+        line, names = str(caught.value).partition("; use ")[2], {"gpupipe": gpupipe, "numpy": np, "PATH": path}
+        with h5py.File(path) as file:
+            found = eval(line, {**names, "h5": file, "labels": np.arange(N)})
+        found.transform = TRAIN
         given = {"batch_size": BATCH, "shuffle": True, "engine": engine, "device": "cpu", "seed": SEED}
         if workers:
             given |= {"num_workers": workers} | ({"multiprocessing_context": "fork"} if engine == "torch" else {})
@@ -194,50 +194,11 @@ class TestHDF5Arrays:
         ):
             assert same(list(ours), list(theirs))
 
-    def test_it_says_what_it_is(self, path: Path) -> None:
-        found = HDF5Arrays(path, EVAL)
-        assert repr(found) == f"HDF5Arrays('{path}': uint8[23, 48, 56, 3])"
-        assert found.describe(4) == f"{path}:4"
-        assert found.common_size() == (48, 56)
-
-    @pytest.mark.parametrize("engine", ["torch", "dali"])
-    def test_what_is_lost_meanwhile_makes_bad_samples(self, engine: str, tmp_path: Path) -> None:
+    def test_pixels_in_chunks_are_first_written_in_one_piece(self, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "a.h5", "w") as file:
-            file["labels"] = np.arange(N)
-            file.create_dataset("images", data=pictures())
-        found = HDF5Arrays(tmp_path / "a.h5", TRAIN)
-        size = (tmp_path / "a.h5").stat().st_size
-        with open(tmp_path / "a.h5", "r+b") as file:
-            file.truncate(size - 48 * 56 * 3 * 2)
-        with DataLoader(found, batch_size=BATCH, engine=engine, device="cpu", on_error="skip") as it:
-            labels = [i for _, batch in it for i in batch.tolist()]
-            lost = it.report().samples
-        assert labels == list(range(N - 2))
-        assert [(b.index, b.kind, b.path) for b in sorted(lost, key=lambda b: b.index)] == [
-            (i, "truncated", f"{tmp_path}/a.h5:{i}") for i in range(N - 2, N)
-        ]
-
-    def test_names_of_classes_and_gray_images(self, tmp_path: Path) -> None:
-        with h5py.File(tmp_path / "a.h5", "w") as file:
-            file["x"] = pictures()[..., 0]
-            file["y"] = [f"class{i % 2}" for i in range(N)]
-        found = HDF5Arrays(tmp_path / "a.h5", image="x", label="y")
-        assert found.classes == ["class0", "class1"]
-        assert found.fetch(3)[1] == 1
-        assert found.fetch(3)[0].shape == (48, 56, 1)
-
-    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path) -> None:
-        path = write_hdf5(images, tmp_path)
-        with h5py.File(path, "a") as file:
-            file["floats"] = np.zeros((3, 8, 8))
-            file.create_dataset("chunks", data=pictures(), chunks=(4, 48, 56, 3), compression="gzip")
-        for name, says in (
-            ("chunks", "is stored in chunks, not in one piece; write it again: h5repack -l chunks:CONTI -f NONE"),
-            ("images", "encoded images are for HDF5"),
-            ("floats", r"is float64\[3, 8, 8\], not pixels"),
-            ("none", "it has no dataset 'none'"),
-        ):
-            with pytest.raises(DatasetError, match=says):
-                HDF5Arrays(path, image=name)
-        with pytest.raises(DatasetError, match="cannot be used: No such file"):
-            HDF5Arrays(tmp_path / "none.h5")
+            file.create_dataset("x", data=pictures(), chunks=(4, 48, 56, 3), compression="gzip")
+        says = (
+            "which are pixels; write it again in one piece, h5repack -l x:CONTI -f NONE OLD NEW, and then use gpupipe"
+        )
+        with pytest.raises(DatasetError, match=says):
+            HDF5(tmp_path, image="x")
