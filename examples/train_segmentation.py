@@ -53,6 +53,15 @@ def draw_shapes(root: Path, *, count: int = 96) -> None:
         (folder / f"ImageSets/Segmentation/{name}.txt").write_text("".join(f"{k:03d}\n" for k in part))
 
 
+def split_of(data: Path, name: str, pipeline: Any) -> datasets.SegmentationFolder:
+    """Open the samples that VOC's list ``name`` names."""
+    folder = data / "VOCdevkit" / "VOC2012"
+    return datasets.SegmentationFolder(
+        folder / "JPEGImages", folder / "SegmentationClass", pipeline,
+        split=folder / f"ImageSets/Segmentation/{name}.txt", fill=IGNORED,
+    )  # fmt: skip
+
+
 class SmallNet(nn.Module):
     """Three scales of convolutions, enough for shapes."""
 
@@ -95,10 +104,10 @@ def main() -> None:
     options: dict[str, Any] = {"num_workers": args.workers, "engine": args.engine, "device": device}
     pipeline = voc.train(args.size, base_size=args.size)
     loader = DataLoader(
-        datasets.VOCSegmentation(data, "2012", "train", pipeline, fill=IGNORED), global_batch_size=args.batch_size,
+        split_of(data, "train", pipeline), global_batch_size=args.batch_size,
         shuffle=True, drop_last=True, seed=args.seed, shard=shard, **options,
     )  # fmt: skip
-    evaluation = DataLoader(datasets.VOCSegmentation(data, "2012", "val", voc.val(args.size)), 1, **options)
+    evaluation = DataLoader(split_of(data, "val", voc.val(args.size)), 1, **options)
 
     model = SmallNet(args.classes).to(device)
     optimizer = torch.optim.AdamW(parameters(model, args.weight_decay), args.lr)

@@ -24,7 +24,7 @@ def train(
 
     The shorter edge gets a size from half to twice ``base_size``. An image that is smaller than the crop is padded with
     black on all sides; torchvision's reference pads on the right and at the bottom. Masks are padded with the ``fill``
-    of their dataset, such as ``datasets.VOCSegmentation(..., fill=255)``.
+    of their dataset, such as ``datasets.SegmentationFolder(..., fill=255)``.
 
     Args:
         size: edge of the square output in pixels.

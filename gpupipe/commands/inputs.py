@@ -18,7 +18,6 @@ from ..datasets import (
     SegmentationFolder,
     VideoFolder,
     VideoList,
-    VOCSegmentation,
 )
 from ..datasets.folder import IMG_EXTENSIONS
 from ..datasets.images import EncodedImages
@@ -80,8 +79,9 @@ def open_samples(path: Path, *, frames: int, stride: int) -> EncodedImages | Vid
         images = path / file.stem.removeprefix("instances_")
         if images.is_dir():
             return CocoDetection(images, file)
-    for folder in sorted(path.glob("VOCdevkit/VOC*/SegmentationClass")):
-        return VOCSegmentation(path, folder.parent.name.removeprefix("VOC"))
+    for masks in sorted(path.glob("VOCdevkit/VOC*/SegmentationClass")):
+        split = masks.parent / "ImageSets/Segmentation/train.txt"
+        return SegmentationFolder(masks.parent / "JPEGImages", masks, split=split, fill=255)
     if (path / "images").is_dir() and (path / "masks").is_dir():
         return SegmentationFolder(path / "images", path / "masks")
     return open_media(path, frames=frames, stride=stride)

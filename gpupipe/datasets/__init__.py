@@ -13,7 +13,7 @@ from .folder import ImageFolder
 from .index.summary import Summary
 from .list import ImageList
 from .mixture import Mixture
-from .segmentation import SegmentationFolder, VOCSegmentation
+from .segmentation import SegmentationFolder
 from .subset import Subset
 from .video import VideoFolder, VideoList
 
@@ -44,7 +44,6 @@ __all__ = [
     "Subset",
     "Summary",
     "TFRecord",
-    "VOCSegmentation",
     "VideoFolder",
     "VideoList",
     "WebDataset",

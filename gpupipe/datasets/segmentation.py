@@ -1,4 +1,4 @@
-"""``SegmentationFolder`` and ``VOCSegmentation``: images with one mask file each."""
+"""``SegmentationFolder``: images with one mask file each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .images import EncodedImages
 from .list import listed
 from .options import ImageOptions, limits_of
 
+_OWNER = "SegmentationFolder"
 _MASK_EXTENSIONS = (".png", ".bmp", ".tif", ".tiff", ".pgm", ".gif")
 
 
@@ -62,22 +63,21 @@ class SegmentationFolder(EncodedImages):
         return_dict: bool = False,
         **options: Unpack[ImageOptions],
     ):
-        owner = type(self).__name__
         self.images_folder, self.masks_folder = (
             os.path.abspath(os.path.expanduser(folder)) for folder in (images, masks)
         )
-        pictures = _by_name(self.images_folder, IMG_EXTENSIONS, image_suffix, owner)
-        found = _by_name(self.masks_folder, _MASK_EXTENSIONS, mask_suffix, owner)
-        names = sorted(pictures) if split is None else _read(os.path.expanduser(split), owner)
+        pictures = _by_name(self.images_folder, IMG_EXTENSIONS, image_suffix)
+        found = _by_name(self.masks_folder, _MASK_EXTENSIONS, mask_suffix)
+        names = sorted(pictures) if split is None else _read(os.path.expanduser(split))
         if not names:
             raise DatasetError(
-                f"{owner}: {self.images_folder!r} has no images; suffixes are {', '.join(IMG_EXTENSIONS)}"
+                f"{_OWNER}: {self.images_folder!r} has no images; suffixes are {', '.join(IMG_EXTENSIONS)}"
             )
         for kind, folder, files in (("image", self.images_folder, pictures), ("mask", self.masks_folder, found)):
             lost = [name for name in names if name not in files]
             if lost:
                 raise DatasetError(
-                    f"{owner}: {len(lost)} of {len(names)} samples have no {kind} in {folder!r}, such as {lost[0]!r}; "
+                    f"{_OWNER}: {len(lost)} of {len(names)} samples have no {kind} in {folder!r}, such as {lost[0]!r}; "
                     f"add the files, list the samples to use in a text file, with split=, or say how names end, with "
                     f"mask_suffix= and image_suffix="
                 )
@@ -86,7 +86,7 @@ class SegmentationFolder(EncodedImages):
         self._names = hashlib.blake2b(relative, digest_size=4).hexdigest()
         paths = [os.path.join(self.masks_folder, found[name]) for name in names]
         self._masks = Masks(paths, nearest=nearest, fill=fill, dtype=dtype, rgb_ids=rgb_ids)
-        source = listed(owner, [pictures[name] for name in names], None, self.images_folder, False)
+        source = listed(_OWNER, [pictures[name] for name in names], None, self.images_folder, False)
         super().__init__(source, transform, limits_of(options), return_dict=return_dict)
 
     @property
@@ -101,11 +101,11 @@ class SegmentationFolder(EncodedImages):
         return f"{type(self).__name__}({self.images_folder!r}: {len(self):,} samples)"
 
 
-def _by_name(folder: str, extensions: Sequence[str], suffix: str, owner: str) -> dict[str, str]:
+def _by_name(folder: str, extensions: Sequence[str], suffix: str) -> dict[str, str]:
     """Return the files below a folder, as paths relative to it, by their names without suffixes."""
     if not os.path.isdir(folder):
-        raise DatasetError(f"{owner}: {folder!r} is not a folder")
-    endings = checked_extensions(tuple(extensions), owner)
+        raise DatasetError(f"{_OWNER}: {folder!r} is not a folder")
+    endings = checked_extensions(tuple(extensions), _OWNER)
     found: dict[str, str] = {}
     for where, folders, files in os.walk(folder, followlinks=True):
         folders.sort()
@@ -116,52 +116,14 @@ def _by_name(folder: str, extensions: Sequence[str], suffix: str, owner: str) ->
             path = os.path.relpath(os.path.join(where, file), folder)
             name = os.path.join(os.path.dirname(path), stem[: len(stem) - len(suffix)])
             if name in found:
-                raise DatasetError(f"{owner}: {found[name]!r} and {path!r} in {folder!r} have one name; remove one")
+                raise DatasetError(f"{_OWNER}: {found[name]!r} and {path!r} in {folder!r} have one name; remove one")
             found[name] = path
     return found
 
 
-def _read(file: str, owner: str) -> list[str]:
+def _read(file: str) -> list[str]:
     try:
         with open(file, encoding="utf-8") as lines:
             return [os.path.normpath(line.strip()) for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError) as e:
-        raise DatasetError(f"{owner}: split={file!r} cannot be read: {e}") from None
-
-
-class VOCSegmentation(SegmentationFolder):
-    """Segmentation of PASCAL VOC, from the folder that torchvision's ``VOCSegmentation`` downloads.
-
-    Masks are u8[H, W]: 0 for the background, 1 to 20 for classes, 255 for borders, which losses ignore.
-
-    Args:
-        root: The folder with ``VOCdevkit``.
-        year: ``"2007"`` to ``"2012"``.
-        image_set: ``"train"``, ``"trainval"`` or ``"val"``, and ``"test"`` of 2007.
-        fill: Id of pixels outside the image. The default is ignored by losses, as in torchvision's reference.
-
-    Raises:
-        DatasetError: Files are missing.
-    """
-
-    def __init__(
-        self,
-        root: str | os.PathLike[str],
-        year: str = "2012",
-        image_set: str = "train",
-        transform: Transforms = None,
-        *,
-        fill: float = 255,
-        return_dict: bool = False,
-        **options: Unpack[ImageOptions],
-    ):
-        folder = os.path.join(os.path.expanduser(root), "VOCdevkit", f"VOC{year}")
-        super().__init__(
-            os.path.join(folder, "JPEGImages"),
-            os.path.join(folder, "SegmentationClass"),
-            transform,
-            split=os.path.join(folder, "ImageSets", "Segmentation", f"{image_set}.txt"),
-            fill=fill,
-            return_dict=return_dict,
-            **options,
-        )
+        raise DatasetError(f"{_OWNER}: split={file!r} cannot be read: {e}") from None

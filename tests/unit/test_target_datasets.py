@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from gpupipe import DataLoader, datasets, transforms as T
+from gpupipe.commands.inputs import open_samples
 from gpupipe.errors import ConfigError, DatasetError, SampleError
 from gpupipe.targets.segments import Segments
 
@@ -128,13 +129,16 @@ def test_voc_is_read_like_torchvision(tmp_path: Path) -> None:
     lists.mkdir(parents=True)
     (lists / "train.txt").write_text("4\n1\n2\n")
     theirs = torchvision.VOCSegmentation(tmp_path, "2012", "train")
-    ours = datasets.VOCSegmentation(tmp_path, "2012", "train", T.Pad(1))
+    ours = datasets.SegmentationFolder(
+        folder / "JPEGImages", folder / "SegmentationClass", T.Pad(1), split=lists / "train.txt", fill=255
+    )
     for (image, mask), (their_image, their_mask) in zip(
         DataLoader(ours, 1, engine="torch", device="cpu"), theirs, strict=True
     ):
         np.testing.assert_array_equal(mask[0, 1:-1, 1:-1], np.asarray(their_mask))
         assert (mask[0, 0] == 255).all()
         assert image.shape[2:] == (their_image.height + 2, their_image.width + 2)
+    assert open_samples(tmp_path, frames=1, stride=1).fingerprint == ours.fingerprint
 
 
 POLYGONS = [
