@@ -31,6 +31,11 @@ def call(image: Picture, op: ops.Call, i: int) -> Picture:
     return made if isinstance(made, Image.Image) else hwc(made.detach().as_subclass(Tensor))
 
 
+@form(ops.Replay)
+def replay(image: Picture, op: ops.Replay, i: int) -> Picture:
+    return op.calls[i](pil(image))  # type: ignore[no-any-return]
+
+
 def _run(op: ops.Call, image: Any, i: int) -> Any:
     try:
         with lent():

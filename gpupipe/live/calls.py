@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ..transforms import ops
 from . import rows
 from .steps import CallStep, Move, PixelStep
-from .tensors import KNOWN, WaitingTensor, shared, waiting_in
+from .tensors import KNOWN, Member, View, WaitingTensor, same, shared, waiting_in
 
 _MEANT = (int, float, bool, str, type(None), np.number, torch.dtype, torch.device, torch.memory_format)
 
@@ -96,7 +99,7 @@ def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     if made is NotImplemented or made is tensor:
         return made
     step = made.step
-    return shared(tensor, made, lambda x: function(x, *step.args[1:], **step.kwargs))
+    return shared(tensor, made, View(function, tuple(step.args[1:]), tuple(step.kwargs.items())))
 
 
 def _joined(function: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -128,19 +131,74 @@ def _op(tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: tuple[Mo
 # ---- changes in place
 
 
-def _with_item(x: Tensor, index: Any, value: Any) -> Tensor:
-    x = x.clone()
-    x[index] = value
+@dataclass(frozen=True)
+class _Memory:
+    """A call that returns new memory."""
+
+    function: Callable[..., Tensor]
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def made(self, **kwargs: Any) -> Tensor:
+        return self.function(*self.args, **{**dict(self.kwargs), **kwargs})
+
+
+def _with_changes(x: Tensor | _Memory, *changes: Any) -> Tensor:
+    """Return a tensor after changes in place, each of one of its views: (views, function, args, kwargs)."""
+    x = x.made() if isinstance(x, _Memory) else x.clone()
+    for views, function, args, kwargs in changes:
+        part = x
+        for view in views:
+            part = view(part)
+        function(part, *args, **dict(kwargs))
     return x
+
+
+_ALIASES = {same}
+for _name in ("unsqueeze", "squeeze", "permute", "transpose", "detach", "movedim", "swapaxes", "narrow"):
+    _ALIASES |= {getattr(of, _name) for of in (Tensor, torch)}
+"""Functions that always return a view, if all indices are whole numbers and slices."""
+
+
+def _always(view: View) -> bool:
+    """Return whether a view certainly shares memory with its tensor: some are copies if values lie in another order."""
+    if view.function is not Tensor.__getitem__:
+        return view.function in _ALIASES
+    (index,) = view.args
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
+
+
+def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that changes a tensor in place, with those that share its memory, and returns it"""
+    if not isinstance(tensor, WaitingTensor) or not _known(args) or not _known(tuple(kwargs.values())):
+        return NotImplemented
+    family = tensor.family or [Member(tensor)]
+    if not all(member.view is None or _always(member.view) for member in family):
+        return NotImplemented
+    of, views, root = {id(member.tensor): member for member in family}, list[View](), tensor
+    while (member := of[id(root)]).of is not None and member.view is not None:
+        views.insert(0, member.view)
+        root = member.of
+    tried = _later(_with_changes, root, (tuple(views), function, args, tuple(kwargs.items())))
+    if tried is NotImplemented or (tried.shape, tried.dtype) != (root.shape, root.dtype):
+        return NotImplemented
+    step, before = root.step, tuple[Any, ...]()
+    if isinstance(step, CallStep) and step.function is _with_changes:
+        step, *before = step.args  # type: ignore[assignment]
+    root.step = CallStep(_with_changes, (step, *before, tried.step.args[1]), {}, tuple(root.shape), root.dtype)
+    for made, original, view in family:
+        if original is not None and view is not None:
+            shape, dtype = tuple(made.shape), made.dtype
+            made.step = CallStep(view.function, (original.step, *view.args), dict(view.kwargs), shape, dtype)
+    return tensor
 
 
 def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:
     """``tensor[index] = value``"""
-    if not isinstance(tensor, WaitingTensor) or tensor.family is not None:
+    if not isinstance(tensor, WaitingTensor) or not isinstance(value, (int, float, Tensor)):
         return NotImplemented
-    if not _known(index) or list(waiting_in(index)) or not isinstance(value, (int, float, Tensor)):
-        return NotImplemented
-    step, moves = _pixels(tensor), None
+    step, moves = _pixels(tensor) if tensor.family is None else None, None
     parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is Ellipsis or isinstance(part, slice) for part in parts) and not isinstance(value, WaitingTensor)
     if plain and step is not None and step.dtype.is_floating_point:
@@ -149,31 +207,56 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
             moves = rows.found(rows.erase, step.size, *window, value)
     if moves is not None:
         kept = value.clone() if isinstance(value, Tensor) else value
-        tensor.step = _op(tensor, lambda x: _with_item(x, index, kept), moves).step
+        tensor.step = _op(tensor, lambda x: _with_changes(x, ((), function, (index, kept), ())), moves).step
         return None
-    made = _later(_with_item, tensor, index, value)
-    if made is NotImplemented:
+    if list(waiting_in(index)) or _in_place(function, tensor, index, value) is NotImplemented:
         return NotImplemented
-    tensor.step = made.step
     return None
 
 
-def _become(tensor: WaitingTensor, made: Any) -> Any:
-    """Let a tensor become the result of a call in place, if it has the same form"""
-    if made is NotImplemented or (made.shape, made.dtype) != (tensor.shape, tensor.dtype):
+def _memory(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A function that returns memory for images, which scripts write to: what was written may wait"""
+    if (
+        not _known(args)
+        or not _known(tuple(kwargs.values()))
+        or kwargs.keys() - {"dtype", "device", "size", "fill_value"}
+    ):
         return NotImplemented
-    tensor.step = made.step
-    return tensor
-
-
-def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that changes a tensor, which shares no memory, in place"""
-    if not isinstance(tensor, WaitingTensor) or tensor.family is not None:
+    memory = _Memory(function, args, tuple(kwargs.items()))
+    try:
+        meta = memory.made(device="meta")
+    except Exception:  # raised again
         return NotImplemented
-    return _become(tensor, _new(_OUT_OF_PLACE[function], tensor, *args, **kwargs))
+    of_images = meta.dim() > 2 and (meta.dtype is torch.uint8 or meta.dtype.is_floating_point)
+    if not of_images or torch.device(kwargs.get("device") or "cpu").type != "cpu":
+        return NotImplemented
+    return WaitingTensor(CallStep(_with_changes, (memory,), {}, tuple(meta.shape), meta.dtype))
 
 
-_OUT_OF_PLACE: dict[Any, Callable[..., Any]] = {}
+def _new_memory(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """``tensor.new_zeros`` and others"""
+    made = NotImplemented
+    if isinstance(tensor, WaitingTensor):
+        made = _memory(partial(_made_like, function, tensor.dtype), *args, **kwargs)
+    return _like(function, tensor, *args, **kwargs) if made is NotImplemented else made
+
+
+def _made_like(function: Callable[..., Any], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Tensor:
+    made: Tensor = function(torch.empty((), dtype=dtype, device=kwargs.get("device")), *args, **kwargs)
+    return made
+
+
+class Canvases(TorchFunctionMode):
+    """While it is active, memory for images waits: collate functions write images of different sizes to it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in _FACTORIES and (made := _memory(func, *args, **given)) is not NotImplemented:
+            return made
+        return func(*args, **given)
+
+
+_FACTORIES = {torch.empty, torch.full, torch.ones, torch.zeros}
 
 
 # ---- parts of a batch
@@ -184,6 +267,14 @@ def _unbound(function: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
     if not isinstance(tensor, WaitingTensor) or dim not in (0, -tensor.dim()) or not tensor.dim():
         return NotImplemented
     return tuple(tensor[number] for number in range(len(tensor)))
+
+
+def _selected(function: Callable[..., Any], tensor: Any, dim: int, index: Any) -> Any:
+    """``index_select`` of numbers within the tensor"""
+    if not isinstance(tensor, WaitingTensor) or type(index) is not Tensor or index.dim() > 1 or not index.numel():
+        return NotImplemented
+    inside = int(index.min()) >= 0 and int(index.max()) < tensor.shape[dim]
+    return _later(function, tensor, dim, index) if inside else NotImplemented
 
 
 # ---- windows and flips
@@ -205,9 +296,7 @@ def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
     if moves is None:
         return _view(function, tensor, index)
 
-    def view(x: Tensor) -> Tensor:
-        return function(x, index)  # type: ignore[no-any-return]
-
+    view = View(function, (index,))
     return shared(tensor, _op(tensor, view, moves), view)
 
 
@@ -265,20 +354,24 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
     """``add``, ``sub``, ``mul`` and ``div`` of floats, and ``div`` of bytes"""
 
     def call(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(tensor, WaitingTensor) or (inplace and tensor.family is not None):
+        if not isinstance(tensor, WaitingTensor):
             return NotImplemented
         floats = tensor.dtype.is_floating_point
         if not floats and name != "div":  # a level more or less could be 255 more or less
             return NotImplemented
         step = _pixels(tensor) if floats and len(args) == 1 and not kwargs else None
         found = _affine(name, args[0], step) if step is not None else None
+        if inplace and (found is None or tensor.family is not None):
+            return _in_place(function, tensor, *args, **kwargs)
         if step is None or found is None:
-            made = _new(_OUT_OF_PLACE.get(function, function), tensor, *args, **kwargs)
-        else:
-            move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
-            value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
-            made = _op(tensor, lambda x: function(x, value), (move,))
-        return _become(tensor, made) if inplace else made
+            return _new(function, tensor, *args, **kwargs)
+        move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
+        value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
+        made = _op(tensor, lambda x: function(x, value), (move,))
+        if not inplace:
+            return made
+        tensor.step = made.step
+        return tensor
 
     return call
 
@@ -313,20 +406,21 @@ def _register(call: Callable[..., Any], *names: str) -> None:
 _register(_joined, "stack", "cat", "concat")
 _register(_view, "unsqueeze", "squeeze", "permute", "transpose", "view", "reshape", "flatten", "expand", "detach")
 _register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu", "movedim", "swapaxes", "unflatten")
-_register(_view, "unfold")
-_register(_view, "narrow", "type")
+_register(_view, "unfold", "narrow", "type")
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
+KNOWN[torch.nn.functional.pad] = _new
 _register(_new, "pow", "__pow__", "square", "sqrt", "abs", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")
 _register(_of_floats, "lerp")
 _register(_flip, "flip")
 _register(_unbound, "unbind")
 _register(_requires_grad, "requires_grad_")
 _register(_as, "expand_as", "view_as", "reshape_as", "type_as", "resize_as_")
-_register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones")
-_register(_like, "new_full", "new_empty", "new_tensor", "new")
+_register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_tensor")
+_register(_new_memory, "new_zeros", "new_ones", "new_full", "new_empty", "new")
+_register(_in_place, "copy_", "fill_", "zero_", "clamp_", "clip_", "masked_fill_")
+_register(_selected, "index_select")
 KNOWN[Tensor.__getitem__] = _item
 for _name in ("add", "sub", "mul", "div"):
     _register(_arithmetic(_name), _name)
     KNOWN[getattr(Tensor, f"{_name}_")] = _arithmetic(_name, inplace=True)
-    _OUT_OF_PLACE[getattr(Tensor, f"{_name}_")] = getattr(Tensor, _name)
 KNOWN[Tensor.__setitem__] = _set_item

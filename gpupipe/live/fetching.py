@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from ..codecs.retry import is_transient, temporary, with_retries
 from ..errors import BadSample
@@ -17,6 +17,7 @@ from ..planning.bad_samples import OnError
 from ..stages import USER_CODE
 from . import functions, looks, trays
 from .asked import Asked, Fetched, States
+from .calls import Canvases
 from .shipping import Shipment, shipped, waiting_within
 from .switch import switched, turn_on_for_good
 from .tensors import make
@@ -111,10 +112,16 @@ class Collate:
             if looks.function_compares_types(self.given):
                 for tensor in waiting_within(of.samples):
                     make(tensor)
-            batch = None if empty else self.given(of.samples)
+            with Canvases() if self._writes(of.samples) else nullcontext():
+                batch = None if empty else self.given(of.samples)
             after = States.now() if again and of.before is not None else None
             made: Shipment = shipped(batch, of, after, waits=self.waits, sends=self.sends)
             return made
+
+    def _writes(self, samples: Any) -> bool:
+        """Return whether the collate function may write images that wait to memory of its own."""
+        own = self.waits and self.given is not default_collate
+        return own and next(waiting_within(samples), None) is not None
 
 
 @dataclass(frozen=True)

@@ -2,212 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.utils.data._utils import collate as torch_collate
 
 from ..transforms import ops
 from . import (
     calls as calls,
-    images,
     looks,
+    pillow,
     rows,
 )
-from .images import opened, record, step_of, waiting
+from .images import opened, step_of, waiting
+from .pillow import Row, by_position, known_step, on_image
 from .rows import Moves
-from .steps import AnyImage, ImageStep, Move, PixelStep, frozen
-from .switch import catch, uncaught
+from .steps import ImageStep, Move, PixelStep, frozen
+from .switch import catch
 from .tensors import WAITING_CLASSES, WaitingTensor, make
 
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32}
-
-# ---- functions of PIL images that return PIL images
-
-Row = Callable[..., Moves | None]
-
-
-def _by_position(function: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...] | None]:
-    """Return a function that puts the arguments of a call of ``function``, without its first one, in order; it returns
-    ``None`` for others than it takes."""
-    _, *parameters = inspect.signature(uncaught(function)).parameters.values()
-    names = [parameter.name for parameter in parameters]
-    defaults = {parameter.name: parameter.default for parameter in parameters}
-
-    def ordered(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        if not kwargs:
-            return args
-        rest = names[len(args) :]
-        if not kwargs.keys() <= set(rest):
-            return None
-        last = max(rest.index(name) for name in kwargs)
-        return *args, *(kwargs.get(name, defaults[name]) for name in rest[: last + 1])
-
-    return ordered
-
-
-def _opaque(image: Any) -> AnyImage | None:
-    """Return the step of an image that waits and has no alpha channel, which engines do not make."""
-    step = step_of(image)
-    return None if step is None or step.mode == "RGBA" else step
-
-
-def _has_color(arguments: tuple[Any, ...]) -> bool:
-    """Return whether a color is among the arguments. Functions refuse it for gray images."""
-    return any(isinstance(value, (tuple, list)) and len(value) == 3 for value in arguments)
-
-
-def _image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool = True) -> None:
-    """Catch a function whose first argument is an image."""
-    ordered = _by_position(function)
-
-    def instead(really: Callable[..., Any], image: Any, *args: Any, **kwargs: Any) -> Any:
-        step = step_of(image)
-        if step is not None:
-            args, kwargs = frozen(args), frozen(kwargs)
-        given = None if step is None else ordered(args, kwargs)
-        if step is None or given is None or (step.mode == "L" and _has_color(given)):
-            return really(image, *args, **kwargs)
-        moves = rows.found(row, step.size, *given)
-        if moves is None or (step.mode == "RGBA" and not (row in _OF_ALPHA and all(map(_is_sharp, moves)))):
-            return really(image, *args, **kwargs)
-        return record(image, lambda im: really(im, *args, **kwargs), moves, mode=mode, keeps_info=keeps_info)
-
-    catch(function, instead)
-
-
-_OF_ALPHA = rows.crop, rows.transform, rows.transpose
-
-
-def _is_sharp(move: Move) -> bool:
-    """Return whether every pixel is one of the image before, or a clear one outside of it."""
-    settings = dict(move.settings)
-    return settings.get("interpolation", "nearest") == "nearest" and not any(settings.get("fill") or ())
-
-
-_KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness
-
-
-def _enhance(really: Callable[..., Any], enhancer: Any, factor: Any) -> Any:
-    """``ImageEnhance._Enhance.enhance``"""
-    kind, step = type(enhancer), _opaque(enhancer.image)
-    name = kind.__name__
-    known = kind is getattr(ImageEnhance, name, None) and name in rows.ADJUSTED
-    moves = rows.found(rows.adjusted, step.size, name, factor) if known and step is not None else None
-    if moves is None:
-        return really(enhancer, factor)
-    return record(enhancer.image, lambda im: really(kind(im), factor), moves, keeps_info=kind in _KEEP_INFO)
-
-
-def _enhancer(really: Callable[..., None], enhancer: Any, image: Any) -> None:
-    """``__init__`` of the classes of ``ImageEnhance``, which compute the reduced image at once."""
-    step, kind = _opaque(image), type(enhancer)
-    if step is None or kind is ImageEnhance.Color:  # which only converts
-        return really(enhancer, image)
-
-    def reduced(im: Image.Image) -> Image.Image:
-        other: Any = object.__new__(kind)
-        really(other, im)
-        return other.degenerate  # type: ignore[no-any-return]
-
-    enhancer.image = image
-    like = image if kind in _KEEP_INFO else None
-    enhancer.degenerate = waiting(ImageStep(step, reduced, None, step.size, step.mode), like)
-    return None
-
-
-class _Band(ImageStep):
-    """One channel of an image in RGB. Only :func:`_merge` finds an op for it."""
-
-    __slots__ = ("number",)
-    number: int
-
-
-def _split(really: Callable[..., Any], image: Any) -> Any:
-    """``Image.split``"""
-    step = _opaque(image)
-    if step is None:
-        return really(image)
-    return tuple(image.getchannel(k) for k in range(3)) if step.mode == "RGB" else (image.copy(),)
-
-
-def _channel(really: Callable[..., Any], image: Any, channel: Any) -> Any:
-    """``Image.getchannel``"""
-    step = step_of(image)
-    number = "RGB".find(channel) if channel in ("R", "G", "B") else channel
-    if step is None or step.mode != "RGB" or type(number) is not int or number not in range(3):
-        return really(image, channel)
-    band = _Band(step, lambda im: really(im, number), None, step.size, "L")
-    band.number = number
-    return waiting(band, image)
-
-
-def _merge(really: Callable[..., Any], mode: Any, bands: Any) -> Any:
-    """``Image.merge`` of the channels of one image in another order"""
-    steps = [step_of(band) for band in bands] if mode == "RGB" and isinstance(bands, (list, tuple)) else []
-    some = [step for step in steps if isinstance(step, _Band)]
-    order = [step.number for step in some]
-    of_one = len(some) == len(steps) and len({step.before for step in some}) == 1
-    moves = rows.permuted(some[0].size, order) if of_one else None
-    if moves is None:
-        return really(mode, bands)
-
-    def merged(im: Image.Image) -> Image.Image:
-        return really(mode, [im.getchannel(k) for k in order])  # type: ignore[no-any-return]
-
-    return waiting(ImageStep(some[0].before, merged, moves, some[0].size, mode), bands[0])
-
-
-class _Composed(ImageStep):
-    """An image in RGBA on a color, which is nowhere clear."""
-
-    __slots__ = ()
-
-
-def _composite(really: Callable[..., Any], image1: Any, image2: Any, mask: Any) -> Any:
-    """``Image.composite`` of an image in RGBA, which is its own mask, and a color. So scripts fill what a rotation has
-    left, after DeepVoltaire's AutoAugment."""
-    step = step_of(image1)
-    if step is None or step.mode != "RGBA" or step_of(mask) is not step or image2.mode != "RGBA":
-        return really(image1, image2, mask)
-    opaque: Any = step
-    while opaque.mode == "RGBA" and not isinstance(opaque, _Composed):
-        opaque = opaque.before
-    colors = image2.getcolors(1) if image2.size == image1.size else None
-    if step.moves is None or isinstance(opaque, _Composed) or colors is None:
-        return really(image1, image2, mask)
-    ((_, color),) = colors
-
-    def composed(im: Image.Image) -> Image.Image:
-        return really(im, Image.new("RGBA", im.size, color), im)  # type: ignore[no-any-return]
-
-    made = _Composed(step, composed, None, step.size, "RGBA")
-    kept = len(opaque.moves)
-    made.moves = *step.moves[:kept], *(rows.filled(move, color[:3]) for move in step.moves[kept:])
-    return waiting(made, image2)
-
-
-def _catch_pillow() -> None:
-    images.install()
-    catch(Image.Image.split, _split)
-    catch(Image.Image.getchannel, _channel)
-    catch(Image.merge, _merge)
-    catch(Image.composite, _composite)
-    for name in ("crop", "resize", "transpose", "transform", "filter"):
-        _image(getattr(Image.Image, name), getattr(rows, name))
-    _image(ImageOps.expand, rows.expand, keeps_info=False)
-    for name in ("posterize", "solarize", "invert", "autocontrast", "equalize"):
-        _image(getattr(ImageOps, name), getattr(rows, name))
-    catch(ImageEnhance._Enhance.enhance, _enhance)
-    for name in rows.ADJUSTED:
-        catch(getattr(ImageEnhance, name).__init__, _enhancer)
-
 
 # ---- functions that make tensors of images, or change them
 
@@ -242,14 +61,14 @@ def changed(
 
 
 def _to_tensor(really: Callable[..., Any], picture: Any) -> Any:
-    step = _opaque(picture)
+    step = known_step(picture)
     if step is None or torch.get_default_dtype() is not torch.float32 or looks.asks_for_type():
         return really(picture)
     return begun(step, really, rows.to_dtype(step.size, torch.float32, scale=True, kind="pil"), torch.float32)
 
 
 def _pil_to_tensor(really: Callable[..., Any], picture: Any) -> Any:
-    step = _opaque(picture)
+    step = known_step(picture)
     if step is None or looks.asks_for_type():
         return really(picture)
     return begun(step, really, (), torch.uint8)
@@ -259,7 +78,7 @@ def _to_pil_image(really: Callable[..., Any], picture: Any, mode: str | None = N
     step = picture.step if isinstance(picture, WaitingTensor) else None
     if not isinstance(step, PixelStep) or step.shape[0] != 3 or mode not in (None, "RGB"):
         return really(picture, mode)
-    made = ImageStep(step, lambda x: really(x, mode), (), step.size, "RGB")
+    made = ImageStep(really, (step, mode), {}, (), step.size, "RGB")
     if step.dtype is not torch.uint8:
         if not step.moves or step.moves[-1] != rows.to_dtype(step.size, torch.float32, scale=True, kind="pil")[0]:
             return really(picture, mode)
@@ -300,7 +119,7 @@ def _tensor(function: Any, row: Callable[..., Moves | None]) -> None:
     """Catch a function whose first argument is a tensor, and whose result has the same type. Its row gets a step."""
     if function is None:  # another release of torchvision
         return
-    ordered = _by_position(function)
+    ordered = by_position(function)
     keeps_class = function.__name__ in ("erase", "erase_image")  # they change a clone
 
     def instead(really: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -400,11 +219,11 @@ def _catch_torchvision() -> None:
     catch(tv_image.decode_image, _decode_image)
     catch(tv_image.read_image, _decode_image)
     catch(functional.pil_to_tensor, _pil_to_tensor)
-    _image(_functional_pil.adjust_hue, rows.adjust_hue, keeps_info=False)
-    _image(_functional_pil.to_grayscale, rows.to_grayscale, mode="RGB", keeps_info=False)
-    _image(_functional_pil.pad, rows.pad, keeps_info=False)
+    on_image(_functional_pil.adjust_hue, rows.adjust_hue, keeps_info=False)
+    on_image(_functional_pil.to_grayscale, rows.to_grayscale, mode="RGB", keeps_info=False)
+    on_image(_functional_pil.pad, rows.pad, keeps_info=False)
     for blur in (functional.gaussian_blur, _misc._gaussian_blur_image_pil):
-        _image(blur, rows.gaussian_blur, keeps_info=False)
+        on_image(blur, rows.gaussian_blur, keeps_info=False)
     for convert in (functional.convert_image_dtype, _functional_tensor.convert_image_dtype, _misc.to_dtype_image):
         catch(convert, _convert_dtype)
     _tensor(functional.normalize, _normalized)
@@ -477,7 +296,7 @@ def _fast_collate(really: Callable[..., Any], batch: Any) -> Any:
 def install() -> None:
     """Catch the functions of all libraries that are imported. Installed once per process; repeated for libraries that
     were imported since."""
-    _catch_pillow()
+    pillow.install()
     catch(torch_collate.collate_tensor_fn, _collate_tensors)
     catch(torch.nn.Parameter.__new__, _parameter)
     if "torchvision" in sys.modules:

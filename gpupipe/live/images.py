@@ -19,11 +19,10 @@ from ..codecs.raw_file import RawFile
 from ..codecs.truncation import jpeg
 from ..reading.kept import OpenFile
 from . import looks, trays
-from .steps import AnyImage, Encoded, ImageStep, Move
+from .steps import MODES, AnyImage, Encoded, ImageStep
 from .switch import catch, is_on, uncaught
 from .trays import Data
 
-MODES = ("RGB", "L")
 _HEAD = 4096
 """Bytes in which the first scan of a JPEG file usually begins."""
 _FILES = (JpegImagePlugin.JpegImageFile, MpoImagePlugin.MpoImageFile)
@@ -47,34 +46,16 @@ def waiting(step: ImageStep, like: Image.Image | None = None) -> Image.Image:
     image._mode, image._size = step.mode, (step.size[1], step.size[0])
     if like is not None:
         image.info = like.info.copy()
-    image.__dict__["_gpupipe"] = step
-    if _BYTES_PER_PIXEL * image.width * image.height < len(step.source.data):
-        _small[-1].append(weakref.ref(image))
+    become(image, step)
     return image
 
 
-def record(
-    image: Image.Image,
-    redo: Callable[[Image.Image], Image.Image],
-    moves: tuple[Move, ...] | None,
-    *,
-    mode: str | None = None,
-    size: tuple[int, int] | None = None,
-    keeps_info: bool = True,
-) -> Image.Image:
-    """Return the result of a call on an image that waits, as an image that waits.
-
-    Args:
-        redo: the library's function with its other arguments.
-        moves: the ops that do the same; ``None`` if there are none.
-        mode, size: of the result, if they differ from the image's or from the last op's.
-        keeps_info: whether the function copies ``info``.
-    """
-    before = step_of(image)
-    if before is None:  # another thread has made it
-        return redo(image)
-    size = size or (moves[-1].size if moves else before.size)
-    return waiting(ImageStep(before, redo, moves, size, mode or before.mode), image if keeps_info else None)
+def become(image: Image.Image, step: ImageStep) -> None:
+    """Let an image of a step's size and mode wait for it."""
+    image._im, image.readonly = None, 0
+    image.__dict__["_gpupipe"] = step
+    if _BYTES_PER_PIXEL * image.width * image.height < len(step.source.data):
+        _small[-1].append(weakref.ref(image))
 
 
 # ---- opening
@@ -185,10 +166,11 @@ def _make(image: Any, place: str | None = None) -> None:
         if isinstance(step, Encoded):
             # Other images may wait for the decoded one.
             image._im = made.im.copy()
-            image.tile, image._exclusive_fp = [], False
         else:
             image._im = made.im
             step.forget()  # the script may write to the pixels
+        if type(image) in _FILES:
+            image.tile, image._exclusive_fp = [], False
         del image.__dict__["_gpupipe"]
 
 
@@ -271,22 +253,6 @@ def _set_state(really: Callable[..., Any], image: Any, state: Any) -> None:
     image.__dict__.update(_gpupipe=pixels.step, _gpupipe_tile=getattr(image, "tile", None))
 
 
-def _copy(really: Callable[..., Any], image: Any) -> Any:
-    step = step_of(image)
-    return really(image) if step is None else record(image, really, ())
-
-
-def _convert(really: Callable[..., Any], image: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
-    step = step_of(image)
-    if step is None or mode not in (*MODES, "RGBA") or args or kwargs:
-        return really(image, mode, *args, **kwargs)
-    if mode == step.mode or mode != "L":
-        return record(image, lambda im: really(im, mode), (), mode=mode)
-    from .rows import gray
-
-    return record(image, lambda im: really(im, mode), gray(step.size), mode=mode)
-
-
 def install() -> None:
     """Catch Pillow's methods."""
     catch(Image.Image.im.fget, _im, always=True)  # type: ignore[attr-defined]
@@ -296,5 +262,3 @@ def install() -> None:
     catch(JpegImagePlugin.JpegImageFile.draft, _changed, always=True)
     catch(Image.Image.__getstate__, _get_state)
     catch(Image.Image.__setstate__, _set_state, always=True)
-    catch(Image.Image.copy, _copy)
-    catch(Image.Image.convert, _convert)

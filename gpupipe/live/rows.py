@@ -39,7 +39,7 @@ def found(row: Callable[P, Moves | None], *args: P.args, **kwargs: P.kwargs) -> 
         return None
 
 
-def _whole(*values: Any) -> bool:
+def whole(*values: Any) -> bool:
     return all(isinstance(value, (int, np.integer)) for value in values)
 
 
@@ -47,7 +47,7 @@ def _color(fill: Any) -> tuple[float, ...] | None:
     """Return a fill color of Pillow's as ops have it. One number means shades of red in RGB, so only zero is known."""
     if fill is None or (isinstance(fill, int) and fill == 0):
         return (0.0,)
-    known = isinstance(fill, (tuple, list)) and len(fill) in (1, 3) and _whole(*fill) and min(fill) >= 0
+    known = isinstance(fill, (tuple, list)) and len(fill) in (1, 3) and whole(*fill) and min(fill) >= 0
     return tuple(map(float, fill)) if known else None
 
 
@@ -107,9 +107,7 @@ def resize(size: Size, to: Any, resample: Any = None, box: Any = None, reducing_
     """``Image.resize``, whose default for RGB and L is bicubic."""
     width, height = to
     how = _FILTERS.get(Image.Resampling.BICUBIC if resample is None else resample)
-    known = (
-        how is not None and box is None and reducing_gap is None and _whole(width, height) and min(width, height) > 0
-    )
+    known = how is not None and box is None and reducing_gap is None and whole(width, height) and min(width, height) > 0
     return resized(size, int(height), int(width), str(how)) if known else None
 
 
@@ -144,7 +142,7 @@ def transform(
 ) -> Moves | None:
     """``Image.transform``, which ``Image.rotate`` calls too. Without a color the outside is black."""
     how, color = _FILTERS.get(resample), _color(fillcolor)
-    if how not in ("nearest", "bilinear", "bicubic") or color is None or not _whole(*to) or min(to) < 1 or not fill:
+    if how not in ("nearest", "bilinear", "bicubic") or color is None or not whole(*to) or min(to) < 1 or not fill:
         return None
     numbers = tuple(map(float, data))
     if method == Image.Transform.AFFINE:
@@ -159,7 +157,7 @@ def expand(size: Size, border: Any = 0, fill: Any = 0) -> Moves | None:
     """``ImageOps.expand``"""
     sides = tuple(border) if isinstance(border, (tuple, list)) else (border,)
     color = _color(fill)
-    if len(sides) not in (1, 2, 4) or not _whole(*sides) or min(sides) < 0 or color is None:
+    if len(sides) not in (1, 2, 4) or not whole(*sides) or min(sides) < 0 or color is None:
         return None
     left, top, right, bottom = map(int, sides * (4 // len(sides)))
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color)
@@ -170,7 +168,7 @@ def pad(
 ) -> Moves | None:
     """torchvision's ``pad``. Negative numbers crop."""
     sides = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,)
-    if len(sides) not in (1, 2, 4) or not _whole(*sides):
+    if len(sides) not in (1, 2, 4) or not whole(*sides):
         return None
     left, top, right, bottom = map(int, sides * (4 // len(sides)))
     if padding_mode != "constant" and min(left, top, right, bottom) < 0:
@@ -181,14 +179,6 @@ def pad(
     # torchvision truncates colors of images of bytes.
     color = tuple(float(value if floats else int(value)) for value in values)
     return cropped(size, -top, -left, top + size[0] + bottom, left + size[1] + right, fill=color, mode=padding_mode)
-
-
-def filled(move: Move, color: tuple[int, ...]) -> Move:
-    """Return a move that fills what is outside of the image with a color."""
-    settings = dict(move.settings)
-    if move.op is ops.Warp or settings.get("padded"):
-        settings["fill"] = tuple(map(float, color))
-    return move._replace(settings=tuple(settings.items()))
 
 
 # ---- colors
@@ -238,7 +228,7 @@ def permuted(size: Size, permutation: Any) -> Moves | None:
 
 def posterize(size: Size, bits: Any) -> Moves | None:
     """``ImageOps.posterize``"""
-    return _one(ops.Posterize, size, bits=int(bits)) if _whole(bits) and 0 <= bits <= 8 else None
+    return _one(ops.Posterize, size, bits=int(bits)) if whole(bits) and 0 <= bits <= 8 else None
 
 
 def solarize(size: Size, threshold: Any = 128) -> Moves | None:

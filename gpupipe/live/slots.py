@@ -26,7 +26,7 @@ I32 = npt.NDArray[np.int32]
 Key = tuple[type[Op], Numbers]
 Row = dict[int, Numbers]
 """Numbers by image."""
-_TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64, "U64": np.uint64}
+_TYPES = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "I64": np.int64, "U64": np.uint64, "Objects": object}
 
 
 def is_for_all(move: Move) -> bool:

@@ -17,12 +17,16 @@ import torch
 from PIL import Image, ImageFilter, JpegImagePlugin
 from torch import Tensor
 
-from ..transforms.ops import Op
+from ..kernels.picture import CONVERT
+from ..transforms.ops import Op, Replay
 from .switch import switched
 
 if TYPE_CHECKING:
     from ..reading.kept import OpenFile
     from .trays import Data
+
+MODES = ("RGB", "L")
+"""Modes of images that engines make."""
 
 Numbers = tuple[tuple[str, Any], ...]
 """Pairs of a name and a number, or a tuple of numbers."""
@@ -54,7 +58,13 @@ class Move(NamedTuple):
     """(height, width) of the result."""
 
 
-class Encoded:
+class Step:
+    """Something that waits."""
+
+    __slots__ = ()
+
+
+class Encoded(Step):
     """A plain JPEG image that was opened and not decoded: the first step.
 
     Attributes:
@@ -80,6 +90,10 @@ class Encoded:
     def source(self) -> Encoded:
         return self
 
+    @property
+    def origin(self) -> None:
+        return None
+
     def image(self) -> Image.Image:
         """Return the image as Pillow decodes it."""
         with self.lock:
@@ -91,45 +105,89 @@ class Encoded:
             return self._image
 
 
-class ImageStep:
-    """A PIL image that waits: the result of a function of a library on another one.
+class Called(Step):
+    """The result of a call of a library's function, which is made later.
 
     Args:
-        before: the image, or the tensor that the function was called on.
-        redo: the function, with all its other arguments.
-        moves: the ops by which an engine does the same; ``None`` if there are none.
+        function, args, kwargs: the call. Steps stand in the place of images and tensors that wait.
+    """
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+    def call(self, value: Callable[[Any], Any]) -> Any:
+        """Call the function with the values of the steps."""
+        args, kwargs = self.replaced(value)
+        with switched(False):
+            return self.function(*args, **kwargs)
+
+    def replaced(self, of: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Return the arguments with ``of(step)`` in the place of steps."""
+        return _replaced((tuple(self.args), dict(self.kwargs)), of)  # type: ignore[no-any-return]
+
+    def parts(self) -> list[Any]:
+        """Return the steps among the arguments."""
+        found: list[Any] = []
+        self.replaced(found.append)
+        return found
+
+
+class ImageStep(Called):
+    """A PIL image that waits: the result of a function of a library on others, all made of one encoded image.
+
+    Args:
+        function, args, kwargs: see :class:`Called`.
+        moves: the ops by which an engine does the same; ``None`` if there are none, and an engine calls the function.
         size: (height, width) of the result.
-        mode: ``"RGB"`` or ``"L"``. Engines compute gray images in three equal channels.
+        mode: of the result. Engines compute gray images in three equal channels, and make no others than these.
 
     Attributes:
         source: the encoded image.
-        moves: the ops from the encoded image on; ``None`` if an engine cannot do them.
+        origin: the nearest image that an engine can make, and that all pixels come from.
     """
 
-    __slots__ = ("_image", "before", "mode", "moves", "redo", "size", "source")
+    __slots__ = ("_image", "_moves", "mode", "origin", "size", "source")
 
     def __init__(
         self,
-        before: AnyImage | PixelStep,
-        redo: Callable[[Any], Image.Image],
+        function: Callable[..., Image.Image],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
         moves: tuple[Move, ...] | None,
         size: tuple[int, int],
         mode: str,
     ):
-        self.before, self.redo, self.size, self.mode = before, redo, size, mode
+        super().__init__(function, args, kwargs)
+        self.size, self.mode = size, mode
+        parts = self.parts()
+        before: AnyImage | PixelStep = parts[0]
         self.source: Encoded = before.source
-        self.moves: tuple[Move, ...] | None = None
-        if before.moves is not None and moves is not None:
-            self.moves = before.moves + moves
+        self.origin = _origin(parts)
+        self._moves: tuple[Move, ...] | None = None
+        if moves is not None and before.moves is not None:
+            self._moves = before.moves + moves
         self._image: Image.Image | None = None
+
+    @property
+    def moves(self) -> tuple[Move, ...] | None:
+        """The ops from the encoded image on; ``None`` if an engine cannot do them."""
+        origin = self.origin
+        if self._moves is None and self.mode in MODES and origin is not None and origin.moves is not None:
+            numbers = ("calls", Again(self, origin)), ("height", self.size[0]), ("width", self.size[1])
+            self._moves = *origin.moves, Move(Replay, numbers, (), self.size)
+        return self._moves
+
+    @moves.setter
+    def moves(self, moves: tuple[Move, ...]) -> None:
+        self._moves = moves
 
     def image(self) -> Image.Image:
         """Return the image as the library makes it."""
         with self.source.lock:
             if self._image is None:
-                before = _value(self.before)
-                with switched(False):
-                    self._image = self.redo(before)
+                self._image = self.call(_value)
             return self._image
 
     def forget(self) -> None:
@@ -137,10 +195,63 @@ class ImageStep:
         self._image = None
 
 
+def _origin(parts: Sequence[Any]) -> AnyImage | None:
+    """Return the nearest image that an engine can make, and that all of some images are made of."""
+    lines = []
+    for part in parts:
+        line, step = list[Any](), None if isinstance(part, PixelStep) else part
+        while step is not None:
+            if step.moves is not None:
+                line.append(step)
+            step = step.origin
+        lines.append(line)
+    return next((step for step in lines[0] if all(step in line for line in lines[1:])), None)
+
+
+class _Origin(Step):
+    """Stands for the image that calls begin with."""
+
+    __slots__ = ()
+
+
+class Again:
+    """Calls of functions of libraries between two images, as a function that an engine calls.
+
+    Args:
+        step: the last image.
+        origin: the first one.
+    """
+
+    def __init__(self, step: ImageStep, origin: AnyImage):
+        self._mode, known = origin.mode, {id(origin): _Origin()}
+
+        def written(part: Any) -> Any:
+            if id(part) not in known:
+                known[id(part)] = Called(part.function, *part.replaced(written))  # type: ignore[assignment]
+            return known[id(part)]
+
+        self._last = written(step)
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        """Return the last image in RGB, given the first one in RGB."""
+        known: dict[int, Image.Image] = {}
+
+        def made(part: Any) -> Image.Image:
+            if isinstance(part, _Origin):
+                return first
+            if id(part) not in known:
+                known[id(part)] = part.call(made)
+            return known[id(part)]
+
+        with switched(False):
+            first = CONVERT(image, self._mode)
+            return CONVERT(made(self._last), "RGB")
+
+
 AnyImage = Encoded | ImageStep
 
 
-class PixelStep:
+class PixelStep(Step):
     """A tensor [C, H, W] that waits and that an engine can make: an image as a tensor, and ops on it.
 
     Args:
@@ -198,17 +309,17 @@ class Row(NamedTuple):
     row: int
 
 
-class CallStep:
+class CallStep(Called):
     """A tensor that waits for others: the result of a function of torch that takes little time, such as ``stack``.
 
     It is called later, where the others are made.
 
     Args:
-        function, args, kwargs: the call. Steps stand in the place of tensors that wait.
+        function, args, kwargs: see :class:`Called`.
         shape, dtype: of the result.
     """
 
-    __slots__ = ("args", "dtype", "function", "kwargs", "shape")
+    __slots__ = ("dtype", "shape")
 
     def __init__(
         self,
@@ -218,28 +329,13 @@ class CallStep:
         shape: tuple[int, ...],
         dtype: torch.dtype,
     ):
-        self.function, self.args, self.kwargs, self.shape, self.dtype = function, args, kwargs, shape, dtype
+        super().__init__(function, args, kwargs)
+        self.shape, self.dtype = shape, dtype
 
     def tensor(self) -> Tensor:
         """Return a new tensor."""
-        return self.call(lambda step: step.tensor())
-
-    def call(self, value: Callable[[Any], Tensor]) -> Tensor:
-        """Call the function with the values of the steps."""
-        args, kwargs = self.replaced(value)
-        with switched(False):
-            made: Tensor = self.function(*args, **kwargs)
-            return made
-
-    def replaced(self, of: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return the arguments with ``of(step)`` in the place of steps."""
-        return _replaced((tuple(self.args), dict(self.kwargs)), of)  # type: ignore[no-any-return]
-
-    def parts(self) -> list[Any]:
-        """Return the steps among the arguments."""
-        found: list[Any] = []
-        self.replaced(found.append)
-        return found
+        made: Tensor = self.call(lambda step: step.tensor())
+        return made
 
     @property
     def can_be_made(self) -> bool:
@@ -279,7 +375,7 @@ AnyTensor = PixelStep | CallStep | SentStep
 
 
 def _replaced(value: Any, of: Callable[[Any], Any]) -> Any:
-    if isinstance(value, (PixelStep, CallStep, Row)):
+    if isinstance(value, (Step, Row)):
         return of(value)
     if type(value) in (list, tuple):
         return type(value)(_replaced(part, of) for part in value)

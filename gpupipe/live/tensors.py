@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -35,14 +36,26 @@ class _StandsFor(type(Tensor)):  # type: ignore[misc]
         return hash(cls.stands_for)
 
 
+@dataclass(frozen=True)
+class View:
+    """A function that returns a view of a tensor, and its other arguments."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        made: Tensor = self.function(tensor, *self.args, **dict(self.kwargs))
+        return made
+
+
 class Member(NamedTuple):
     """A tensor that waits and shares memory with others."""
 
     tensor: WaitingTensor
     of: WaitingTensor | None = None
     """The tensor that it is a view of."""
-    view: Callable[[Tensor], Tensor] | None = None
-    """Returns the view of its values."""
+    view: View | None = None
 
 
 class WaitingTensor(Tensor, metaclass=_StandsFor):
@@ -105,7 +118,7 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         kind = WAITING_CLASSES.get(cls)
         if kind is None or not is_on() or "value" in vars(self):
             return make(self).as_subclass(cls)
-        return shared(self, kind(self.step), lambda value: value)
+        return shared(self, kind(self.step), View(same))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         plain = is_on() and not _of_script(vars(self))
@@ -223,8 +236,13 @@ def _of_script(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if name not in ("step", "family", "number", "value")}
 
 
-def shared(original: WaitingTensor, made: WaitingTensor, view: Callable[[Tensor], Tensor]) -> WaitingTensor:
-    """Note that a tensor that waits may share the memory of another one, as ``view`` of its values does. Returns it."""
+def same(tensor: Tensor) -> Tensor:
+    """Return the tensor."""
+    return tensor
+
+
+def shared(original: WaitingTensor, made: WaitingTensor, view: View) -> WaitingTensor:
+    """Note that a tensor that waits may share the memory of another one, as ``view`` of it does. Returns it."""
     family = [Member(original)] if original.family is None else original.family
     family.append(Member(made, original, view))
     original.family = made.family = family

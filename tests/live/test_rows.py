@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 from torchvision.transforms import _functional_pil, _functional_tensor, functional as F
 from torchvision.transforms.v2.functional import _augment, _color, _geometry, _misc
@@ -81,7 +81,86 @@ def composed(r: random.Random) -> Change:
     return change
 
 
+def filtered(r: random.Random) -> Change:
+    kernel = ImageFilter.Kernel((3, 3), [r.randint(-2, 3) for _ in range(9)], 4)
+    filters = [ImageFilter.BLUR, ImageFilter.SHARPEN, ImageFilter.BoxBlur(2), ImageFilter.MedianFilter(3), kernel]
+    found = r.choice([*filters, ImageFilter.UnsharpMask(2, 90), ImageFilter.GaussianBlur((1, 3))])
+    return lambda im: im.filter(found)
+
+
+def pasted(r: random.Random) -> Change:
+    """An image on a color, or a part of it on itself, at a place or through a mask."""
+    at, shade = (r.randint(-9, 20), r.randint(-9, 20)), (r.randrange(256), 3, 250)
+
+    def on_a_color(im: Image.Image) -> Image.Image:
+        canvas = Image.new("RGB", (70, 60), shade)
+        canvas.paste(im, at)
+        return canvas
+
+    def on_itself(im: Image.Image) -> Image.Image:
+        made, patch = im.copy(), im.crop((3, 4, 20, 25)).rotate(30)
+        made.paste(patch, at, mask=patch.convert("L") if at[0] % 2 else None)
+        made.paste(shade, (1, 2, 9, 8))
+        return made
+
+    def through_a_mask(im: Image.Image) -> Image.Image:
+        made, mask = im.copy(), Image.new("L", im.size, 99)
+        mask.paste(200, (5, 5, 20, 20))
+        made.paste(ImageOps.invert(im), mask)
+        return made
+
+    return r.choice([on_a_color, on_itself, through_a_mask])
+
+
+def drawn(r: random.Random) -> Change:
+    box, shade = (r.randint(-5, 9), 4, r.randint(12, 60), 30), (r.randrange(256), 3, 250)
+    name = r.choice(["rectangle", "ellipse", "line", "polygon"])
+
+    def change(im: Image.Image) -> Image.Image:
+        made = im.copy()
+        draw = ImageDraw.Draw(made)
+        getattr(draw, name)([(1, 2), (20, 8), (5, 30)] if name == "polygon" else box, fill=shade)
+        draw.point((3, 3), "red")
+        return made
+
+    return change
+
+
+def in_other_modes(r: random.Random) -> Change:
+    def luma(im: Image.Image) -> Image.Image:
+        y, cb, cr = im.convert("YCbCr").split()
+        return Image.merge("YCbCr", (ImageOps.equalize(y), cb, cr)).convert("RGB")
+
+    def turned_clear(im: Image.Image) -> Image.Image:
+        clear = im.convert("RGBA").rotate(20, 2, expand=True, fillcolor=(1, 2, 3, 4)).resize((30, 30), 2)
+        return Image.alpha_composite(Image.new("RGBA", clear.size, (9, 8, 7, 255)), clear).convert("RGB")
+
+    return r.choice(
+        [luma, turned_clear, lambda im: im.convert("1").convert("RGB"), lambda im: im.convert("LA").convert("RGB")]
+    )
+
+
+def combined(r: random.Random) -> Change:
+    return r.choice(
+        [
+            lambda im: ImageChops.offset(im, 3, 4),
+            lambda im: ImageChops.add(im, im.transpose(0), 2, 3),
+            lambda im: Image.blend(im, ImageOps.solarize(im), 0.3),
+            lambda im: ImageChops.difference(im, Image.new("RGB", im.size, (9, 8, 7))),
+        ]
+    )
+
+
 IMAGES: dict[str, Callable[[random.Random], Change]] = {
+    "called filters": filtered,
+    "called point": lambda r: (lambda f: lambda im: im.point(lambda v: v * f))(r.uniform(0, 2)),
+    "called paste": pasted,
+    "called draw": drawn,
+    "called in modes": in_other_modes,
+    "called chops": combined,
+    "called autocontrast": lambda r: (lambda c: lambda im: ImageOps.autocontrast(im, c))(r.randint(1, 9)),
+    "called resize": lambda r: lambda im: im.resize((21, 12), 2, reducing_gap=2.0),
+    "negative expand": lambda r: (lambda b: lambda im: ImageOps.expand(im, b))(r.randint(-5, -1)),
     "crop": cut,
     "resize": lambda r: (lambda to, how: lambda im: im.resize(to, how))(sized(r), r.choice([*_FILTERS])),
     "transpose": lambda r: (lambda m: lambda im: im.transpose(m))(r.choice([0, 1, 2, 3, 4])),
@@ -151,6 +230,15 @@ FLOATS = {"normalize", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autoco
 IN_OTHER_ORDER = {"v1 adjust_hue", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 gaussian_blur"}
 IN_OTHER_ORDER |= {"v1 rgb_to_grayscale"}
 """v1 adds or multiplies floats in another order than v2 and gpupipe."""
+
+
+def by_channels(x: Tensor) -> Tensor:
+    """As scripts normalized before torchvision did."""
+    for channel, mean, std in zip(x, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), strict=True):
+        channel.sub_(mean).div_(std)
+    return x
+
+
 ARITHMETIC: dict[str, Change] = {
     "255 levels": lambda x: x * 255,
     "255 levels as bytes": lambda x: (x * 255).to(torch.uint8),
@@ -163,6 +251,15 @@ ARITHMETIC: dict[str, Change] = {
     "in place": lambda x: x.mul_(255).sub_(127.5).div_(127.5),
     "a value for each channel": lambda x: (x - torch.tensor([[[0.1]], [[0.2]], [[0.3]]])) * torch.tensor([[[3.0]]]),
 }
+CALLS: dict[str, Change] = {
+    "by channels": by_channels,
+    "a changed view": lambda x: (y := x * 1, y[:, 2:9].copy_(x[:, 1:8]), y[0].clamp_(0.2, 0.5))[0],
+    "new memory": lambda x: (out := x.new_full((3, 60, 70), 0.5), out[:, : x.shape[1], : x.shape[2]].copy_(x))[0],
+    "index_select": lambda x: x.index_select(2, torch.arange(x.shape[2] - 1, -1, -1)),
+    "pad": lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4), mode="reflect"),
+    "written": lambda x: (y := x.clone(), y[1].__setitem__(slice(2, 5), 0.25))[0],
+}
+"""Calls that wait for an image."""
 
 
 def tensors_by(name: str, *, v2: bool) -> Callable[[random.Random, bool], Change] | None:
@@ -253,9 +350,9 @@ def test_rows_of_tensors(name: str) -> None:
             checked(lambda: of_tensors(changes, bytes_=bytes_), within=within)  # noqa: B023
 
 
-@pytest.mark.parametrize("name", ARITHMETIC)
-def test_arithmetic(name: str) -> None:
-    checked(lambda: of_tensors([ARITHMETIC[name]] * 2, bytes_=False))
+@pytest.mark.parametrize("name", [*ARITHMETIC, *CALLS])
+def test_calls(name: str) -> None:
+    checked(lambda: of_tensors([{**ARITHMETIC, **CALLS}[name]] * 2, bytes_=False))
 
 
 def test_views_of_whole_batches() -> None:

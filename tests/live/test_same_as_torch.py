@@ -117,6 +117,15 @@ def into_memory(batch: list[Any]) -> Any:
     return out, torch.tensor([i for _, i, *_ in batch])
 
 
+def into_views(batch: list[Any]) -> Any:
+    """As for detection: each image in a corner of its part of the batch."""
+    xs = [x for x, *_ in batch]
+    out = xs[0].new(len(xs), 3, 16, 16).zero_()
+    for x, part in zip(xs, out, strict=True):
+        part[: x.shape[0], : x.shape[1], : x.shape[2]].copy_(x)
+    return out, torch.ones(len(batch), 16, 16, dtype=torch.bool)
+
+
 def mixed(batch: list[Any]) -> Any:
     x, y, noise = default_collate(batch)
     amount = np.random.beta(1, 1)  # noqa: NPY002
@@ -170,6 +179,7 @@ COLLATES: dict[str, Any] = {
     "default": None,
     "dict": as_dict,
     "memory": into_memory,
+    "views of memory": into_views,
     "mixed": mixed,
     "raises": raises,
     "shots": shots,
@@ -187,6 +197,13 @@ def test_samplers(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COLLATES)
 def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+@pytest.mark.parametrize("collate", [into_memory, into_views])
+def test_what_is_written_to_memory_waits(root: Path, collate: Any) -> None:
+    with gpupipe.DataLoader(Pictures(root), batch_size=4, device="cpu", collate_fn=collate) as loader:
+        assert len(list(loader)) == 3
+        assert loader.stats().images["waited"] == len(Pictures(root))
 
 
 class Kept(Pictures):

@@ -39,18 +39,24 @@ sys.path.pop(0)
 
 WITHOUT: dict[str, dict[type[Op], str]] = {
     "form": {O.Views: "its branches have theirs"},
-    "lowering or form for a batch": {O.Call: "functions take one image", O.Views: "its branches have theirs"},
-    "promise": {
-        O.Call: "only the user knows what a function makes of a difference",
+    "lowering or form for a batch": {
+        O.Call: "functions take one image",
+        O.Replay: "functions take one image",
         O.Views: "its branches have theirs",
     },
-    "case": {O.Call: "a function may do anything"},
+    "promise": {
+        O.Call: "only the user knows what a function makes of a difference",
+        O.Replay: "only the script knows what its calls make of a difference",
+        O.Views: "its branches have theirs",
+    },
+    "case": {O.Call: "a function may do anything", O.Replay: "of live loaders, in tests/live"},
     "function of torchvision's": {
         O.BoxBlur: "timm's, in test_timm.py",
         O.Call: "a function may do anything",
         O.CutMix: "of whole batches, in test_batch_transforms.py",
         O.Mix: "its branches have theirs, in test_policy_parity.py",
         O.MixUp: "of whole batches, in test_batch_transforms.py",
+        O.Replay: "it calls them",
         O.SolarizeAdd: "timm's, in test_timm.py",
         O.Views: "its branches have theirs",
     },
@@ -130,7 +136,7 @@ def test_nothing_is_registered_that_is_no_op() -> None:
 
 def test_what_moves_pixels_says_so() -> None:
     moves = {op.__name__ for op in O.OPS if op.geometric is True}  # type: ignore[comparison-overlap]
-    assert moves == {"Crop", "Resize", "Flip", "Warp", "Perspective", "Call"}
+    assert moves == {"Crop", "Resize", "Flip", "Warp", "Perspective", "Call", "Replay"}
     (mix,) = T.Compose([T.AugMix()]).skeleton
     (views,) = T.Compose([T.MultiView(T.CenterCrop(9), 2)]).skeleton
     (bright,) = T.Compose([T.ColorJitter(0.3)]).skeleton

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .op import F32, U64, Dtype, HasMask, Kind, Masked, Op
+from .op import F32, I32, U64, Dtype, HasMask, Kind, Masked, Objects, Op
 from .promise import CPU, Bound, Promise, Tolerance
 
-__all__ = ["Call", "Mix", "Views", "by_view"]
+__all__ = ["Call", "Mix", "Replay", "Views", "by_view"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +54,21 @@ class Call(HasMask):
 
     def promise(self, dtype: Dtype) -> str:
         return "a function"  # only the user knows how it changes a difference
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replay(HasMask):
+    """Call functions of Pillow that a script called on an image that waits, and that no other op stands for."""
+
+    geometric = True
+
+    calls: Objects
+    """Functions of a PIL image in RGB, which return another one."""
+    height: I32
+    width: I32
+
+    def promise(self, dtype: Dtype) -> str:
+        return "a function"  # only the script knows how it changes a difference
 
 
 @dataclass(frozen=True, eq=False, repr=False)
