@@ -102,6 +102,15 @@ def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     return shared(tensor, made, View(function, tuple(step.args[1:]), tuple(step.kwargs.items())))
 
 
+def _typed(function: Callable[..., Any], tensor: Any, kind: Any = None) -> Any:
+    """``type``, also with names and classes such as ``"torch.FloatTensor"``"""
+    name = kind if isinstance(kind, str) else f"torch.{getattr(kind, '__name__', '')}"
+    of = getattr(torch, name.removeprefix("torch."), None)
+    if isinstance(kind, str) or of is kind:
+        kind = getattr(of, "dtype", None)
+    return _view(Tensor.to, tensor, kind) if isinstance(kind, torch.dtype) else NotImplemented
+
+
 def _joined(function: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """``stack`` and ``cat``, also of tensors that wait and others"""
     if kwargs.get("out") is not None or not isinstance(tensors, (list, tuple)):
@@ -406,7 +415,8 @@ def _register(call: Callable[..., Any], *names: str) -> None:
 _register(_joined, "stack", "cat", "concat")
 _register(_view, "unsqueeze", "squeeze", "permute", "transpose", "view", "reshape", "flatten", "expand", "detach")
 _register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu", "movedim", "swapaxes", "unflatten")
-_register(_view, "unfold", "narrow", "type")
+_register(_view, "unfold", "narrow")
+_register(_typed, "type")
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
 KNOWN[torch.nn.functional.pad] = _new
 _register(_new, "pow", "__pow__", "square", "sqrt", "abs", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")

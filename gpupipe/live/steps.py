@@ -31,17 +31,23 @@ MODES = ("RGB", "L")
 Numbers = tuple[tuple[str, Any], ...]
 """Pairs of a name and a number, or a tuple of numbers."""
 
+_FIXED = {int, float, str, bool, type(None), torch.dtype}
+"""Types of most arguments, which nothing changes."""
+
 
 def frozen(value: Any, *, tensors: bool = True) -> Any:
     """Return arguments of a call that is made later, with copies of what a script may change until then.
 
     ``tensors``: whether to copy tensors, too.
     """
-    if type(value) in (tuple, list):
-        return type(value)([frozen(part, tensors=tensors) for part in value])
-    if type(value) is dict:
+    kind = type(value)
+    if kind in _FIXED:
+        return value
+    if kind is tuple or kind is list:
+        return kind([part if type(part) in _FIXED else frozen(part, tensors=tensors) for part in value])
+    if kind is dict:
         return {name: frozen(part, tensors=tensors) for name, part in value.items()}
-    if type(value) is Tensor:
+    if kind is Tensor:
         return value.clone() if tensors else value
     return copy.copy(value) if isinstance(value, (np.ndarray, ImageFilter.Filter)) else value
 
@@ -139,16 +145,16 @@ class ImageStep(Called):
 
     Args:
         function, args, kwargs: see :class:`Called`.
-        moves: the ops by which an engine does the same; ``None`` if there are none, and an engine calls the function.
+        moves: the ops by which an engine does the same to the first argument, the only one that waits; ``None`` if
+            there are none, and an engine calls the function.
         size: (height, width) of the result.
         mode: of the result. Engines compute gray images in three equal channels, and make no others than these.
 
     Attributes:
         source: the encoded image.
-        origin: the nearest image that an engine can make, and that all pixels come from.
     """
 
-    __slots__ = ("_image", "_moves", "mode", "origin", "size", "source")
+    __slots__ = ("_image", "_moves", "mode", "size", "source")
 
     def __init__(
         self,
@@ -161,20 +167,31 @@ class ImageStep(Called):
     ):
         super().__init__(function, args, kwargs)
         self.size, self.mode = size, mode
-        parts = self.parts()
-        before: AnyImage | PixelStep = parts[0]
+        before: Any = args[0] if isinstance(args[0], Step) else self.parts()[0]
         self.source: Encoded = before.source
-        self.origin = _origin(parts)
         self._moves: tuple[Move, ...] | None = None
         if moves is not None and before.moves is not None:
             self._moves = before.moves + moves
         self._image: Image.Image | None = None
 
     @property
+    def origin(self) -> AnyImage | None:
+        """The nearest image that an engine can make, and that all pixels come from."""
+        lines = []
+        for part in self.parts():
+            line, step = list[Any](), None if isinstance(part, PixelStep) else part
+            while step is not None:
+                if step.moves is not None:
+                    line.append(step)
+                step = step.origin
+            lines.append(line)
+        return next((step for step in lines[0] if all(step in line for line in lines[1:])), None)
+
+    @property
     def moves(self) -> tuple[Move, ...] | None:
         """The ops from the encoded image on; ``None`` if an engine cannot do them."""
-        origin = self.origin
-        if self._moves is None and self.mode in MODES and origin is not None and origin.moves is not None:
+        if self._moves is None and self.mode in MODES and (origin := self.origin) is not None:
+            assert origin.moves is not None
             numbers = ("calls", Again(self, origin)), ("height", self.size[0]), ("width", self.size[1])
             self._moves = *origin.moves, Move(Replay, numbers, (), self.size)
         return self._moves
@@ -193,19 +210,6 @@ class ImageStep(Called):
     def forget(self) -> None:
         """Make the image anew if it is needed again."""
         self._image = None
-
-
-def _origin(parts: Sequence[Any]) -> AnyImage | None:
-    """Return the nearest image that an engine can make, and that all of some images are made of."""
-    lines = []
-    for part in parts:
-        line, step = list[Any](), None if isinstance(part, PixelStep) else part
-        while step is not None:
-            if step.moves is not None:
-                line.append(step)
-            step = step.origin
-        lines.append(line)
-    return next((step for step in lines[0] if all(step in line for line in lines[1:])), None)
 
 
 class _Origin(Step):

@@ -256,6 +256,7 @@ CALLS: dict[str, Change] = {
     "a changed view": lambda x: (y := x * 1, y[:, 2:9].copy_(x[:, 1:8]), y[0].clamp_(0.2, 0.5))[0],
     "new memory": lambda x: (out := x.new_full((3, 60, 70), 0.5), out[:, : x.shape[1], : x.shape[2]].copy_(x))[0],
     "index_select": lambda x: x.index_select(2, torch.arange(x.shape[2] - 1, -1, -1)),
+    "legacy type": lambda x: x.type("torch.DoubleTensor").type(torch.FloatTensor),
     "pad": lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4), mode="reflect"),
     "written": lambda x: (y := x.clone(), y[1].__setitem__(slice(2, 5), 0.25))[0],
 }
