@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,13 @@ def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if meta is metas[0] and not _asks_for_layout(function, kwargs):
         return args[0]
     kept = {name: _as_steps(value) for name, value in kwargs.items()}
+    function = _BY_NAME.get(function, function)
     step = CallStep(function, _as_steps(args), kept, tuple(meta.shape), meta.dtype)
     return WaitingTensor(step)
+
+
+_BY_NAME: dict[Any, Callable[..., Any]] = {Tensor.__pow__: Tensor.pow}
+"""Functions that can be pickled, by those that cannot."""
 
 
 def _asks_for_layout(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
@@ -102,8 +108,25 @@ def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     return shared(tensor, made, View(function, tuple(step.args[1:]), tuple(step.kwargs.items())))
 
 
+def _to(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """``to`` a type, or to the CPU, where tensors that wait seem to be"""
+    args = tuple(other.dtype if _is_here(other) and isinstance(other, Tensor) else other for other in args)
+    args = tuple(other for other in args if not _is_here(other))
+    kwargs = {name: value for name, value in kwargs.items() if name != "device" or not _is_here(value)}
+    return _view(Tensor.to, tensor, *args, **kwargs) if args or kwargs else tensor
+
+
+def _is_here(value: Any) -> bool:
+    """Return whether a value names the CPU, or is a tensor there."""
+    if isinstance(value, Tensor):
+        return value.device.type == "cpu"
+    return isinstance(value, (str, torch.device)) and torch.device(value).type == "cpu"
+
+
 def _typed(function: Callable[..., Any], tensor: Any, kind: Any = None) -> Any:
     """``type``, also with names and classes such as ``"torch.FloatTensor"``"""
+    if kind is None:
+        return torch.empty(0, dtype=tensor.dtype).type()
     name = kind if isinstance(kind, str) else f"torch.{getattr(kind, '__name__', '')}"
     of = getattr(torch, name.removeprefix("torch."), None)
     if isinstance(kind, str) or of is kind:
@@ -164,7 +187,7 @@ def _with_changes(x: Tensor | _Memory, *changes: Any) -> Tensor:
 
 
 _ALIASES = {same}
-for _name in ("unsqueeze", "squeeze", "permute", "transpose", "detach", "movedim", "swapaxes", "narrow"):
+for _name in ("unsqueeze", "squeeze", "permute", "transpose", "detach", "movedim", "swapaxes", "narrow", "select"):
     _ALIASES |= {getattr(of, _name) for of in (Tensor, torch)}
 """Functions that always return a view, if all indices are whole numbers and slices."""
 
@@ -278,12 +301,26 @@ def _unbound(function: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
     return tuple(tensor[number] for number in range(len(tensor)))
 
 
-def _selected(function: Callable[..., Any], tensor: Any, dim: int, index: Any) -> Any:
-    """``index_select`` of numbers within the tensor"""
-    if not isinstance(tensor, WaitingTensor) or type(index) is not Tensor or index.dim() > 1 or not index.numel():
+def _divided(function: Callable[..., Any], tensor: Any, how: Any, dim: int = 0) -> Any:
+    """``split`` and ``chunk``: views side by side"""
+    if not isinstance(tensor, WaitingTensor) or not _known(how):
         return NotImplemented
-    inside = int(index.min()) >= 0 and int(index.max()) < tensor.shape[dim]
-    return _later(function, tensor, dim, index) if inside else NotImplemented
+    lengths = [part.shape[dim] for part in function(_as_meta(tensor), how, dim)]
+    ends, before = list(accumulate(lengths)), (slice(None),) * (dim % tensor.dim())
+    return tuple(tensor[(*before, slice(end - length, end))] for length, end in zip(lengths, ends, strict=True))
+
+
+def _selected(function: Callable[..., Any], tensor: Any, dim: Any, index: Any) -> Any:
+    """``index_select`` of numbers within the tensor"""
+    known = isinstance(tensor, WaitingTensor) and _within(tensor, dim, index)
+    return _later(function, tensor, dim, index) if known else NotImplemented
+
+
+def _within(tensor: Tensor, dim: int, index: Any) -> bool:
+    """Return whether an index consists of whole numbers within a dimension."""
+    if type(index) is not Tensor or index.dtype is not torch.int64 or index.dim() != 1 or not index.numel():
+        return False
+    return int(index.min()) >= 0 and int(index.max()) < tensor.shape[dim]
 
 
 # ---- windows and flips
@@ -295,6 +332,8 @@ def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     if step is not None and len(parts) <= 3 and all(part is Ellipsis or isinstance(part, slice) for part in parts):
         window = _window(step.shape, parts)
+    if window is None and isinstance(tensor, WaitingTensor) and tensor.dim() and _within(tensor, 0, index):
+        return _later(function, tensor, index)
     if window is None:
         made = _view(function, tensor, index)
         stacked = isinstance(index, int) and isinstance(tensor.step, CallStep) and tensor.step.function is torch.stack
@@ -401,6 +440,8 @@ def _like(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
 
 def _as(function: Callable[..., Any], tensor: Any, other: Any) -> Any:
     """``expand_as`` and others, which ask the second tensor for its shape or type"""
+    if isinstance(tensor, WaitingTensor) and function is Tensor.type_as:
+        return _to(function, tensor, other)
     if isinstance(tensor, WaitingTensor) or not isinstance(other, WaitingTensor):
         return NotImplemented
     return function(tensor, torch.empty(other.shape, dtype=other.dtype))
@@ -409,20 +450,23 @@ def _as(function: Callable[..., Any], tensor: Any, other: Any) -> Any:
 def _register(call: Callable[..., Any], *names: str) -> None:
     """Register functions by name, as methods of tensors and as functions of torch."""
     for of in (Tensor, torch):
-        KNOWN.update({getattr(of, name): call for name in names if hasattr(of, name)})
+        KNOWN.update({found: call for name in names if callable(found := getattr(of, name, None))})
 
 
 _register(_joined, "stack", "cat", "concat")
 _register(_view, "unsqueeze", "squeeze", "permute", "transpose", "view", "reshape", "flatten", "expand", "detach")
-_register(_view, "contiguous", "to", "float", "half", "double", "bfloat16", "cpu", "movedim", "swapaxes", "unflatten")
-_register(_view, "unfold", "narrow")
+_register(_view, "contiguous", "float", "half", "double", "bfloat16", "byte", "int", "long", "movedim", "swapaxes")
+_register(_view, "unflatten", "unfold", "narrow", "select")
+_register(_to, "to", "cpu")
 _register(_typed, "type")
+KNOWN[Tensor.data.__get__] = lambda function, tensor: _view(Tensor.detach, tensor)  # type: ignore[attr-defined]
 _register(_new, "clone", "repeat", "neg", "clamp", "clip", "roll", "rot90")
 KNOWN[torch.nn.functional.pad] = _new
 _register(_new, "pow", "__pow__", "square", "sqrt", "abs", "__rsub__", "rsub", "__rtruediv__", "__rdiv__")
-_register(_of_floats, "lerp")
+_register(_of_floats, "lerp", "round", "floor", "ceil", "trunc")
 _register(_flip, "flip")
 _register(_unbound, "unbind")
+_register(_divided, "split", "chunk")
 _register(_requires_grad, "requires_grad_")
 _register(_as, "expand_as", "view_as", "reshape_as", "type_as", "resize_as_")
 _register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_tensor")
@@ -432,5 +476,7 @@ _register(_selected, "index_select")
 KNOWN[Tensor.__getitem__] = _item
 for _name in ("add", "sub", "mul", "div"):
     _register(_arithmetic(_name), _name)
-    KNOWN[getattr(Tensor, f"{_name}_")] = _arithmetic(_name, inplace=True)
+    for _function in (f"{_name}_", f"__i{_name}__", f"__itrue{_name}__"):
+        if hasattr(Tensor, _function):
+            KNOWN[getattr(Tensor, _function)] = _arithmetic(_name, inplace=True)
 KNOWN[Tensor.__setitem__] = _set_item

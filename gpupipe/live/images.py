@@ -175,7 +175,7 @@ def _make(image: Any, place: str | None = None) -> None:
 
 
 class _Access:
-    """Access to single pixels of a file that waits, as ``load()`` returns it."""
+    """Access to single pixels of an image that waits, as ``load()`` returns it."""
 
     def __init__(self, image: Any):
         self._image = image
@@ -198,7 +198,7 @@ def _load(really: Callable[[Any], Any], image: Any) -> Any:
             looks.decoded(image)
         return really(image)
     # Libraries call it to read the file, and let go of the result.
-    if isinstance(step, Encoded) and is_on():
+    if is_on():
         return _Access(image)
     _make(image)
     return uncaught(Image.Image.load)(image)

@@ -13,7 +13,7 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe, MapDataPipe
 
 from ..planning.bad_samples import OnError
 from ..reading.torch_worker_processes import WorkerIterator
-from . import functions
+from . import functions, looks
 from .asked import Asked
 from .fetching import Asking, Collate, InWorker, Samples
 from .shipping import Shipment
@@ -94,7 +94,11 @@ class _Here(_SingleProcessDataLoaderIter):
     def pull(self) -> Shipment:
         """Return the next batch. Raises StopIteration, and what the script's code raises."""
         with switched(True) if self._waits else nullcontext():
-            found: Shipment = next(self)
+            try:
+                found: Shipment = next(self)
+            except BaseException:
+                looks.taken()  # or the next loader would count its images
+                raise
             return found
 
     pull_ahead = pull

@@ -104,6 +104,8 @@ def _later(function: Any, *args: Any, **kwargs: Any) -> Image.Image | None:
             small[id(image)] = Image.new(image.mode, _SMALL)
             small[id(image)].info["number"] = number
         with switched(False):
+            if function is Image.Image.resize:
+                args, kwargs = _of_box(args, found[0].size), _of_box(kwargs, found[0].size)
             tried = function(*_replaced(args, small), **_replaced(kwargs, small))
     except Exception:  # raised again with the images themselves
         return None
@@ -147,6 +149,17 @@ def _as_steps(value: Any, found: list[Image.Image]) -> Any:
     if isinstance(value, _PLAIN) or kind.__module__ == ImageFilter.__name__:
         return frozen(value)
     raise TypeError(value)
+
+
+def _of_box(value: Any, size: tuple[int, int]) -> Any:
+    """Return arguments with a box in an image of that size as one in a small image."""
+    if isinstance(value, dict):
+        return {name: _of_box(part, size) for name, part in value.items()}
+    if not isinstance(value, (tuple, list)):
+        return value
+    if len(value) == 4 and not isinstance(value[0], Image.Image):
+        return [edge / size[k % 2] * _SMALL[k % 2] for k, edge in enumerate(value)]
+    return type(value)([_of_box(part, size) for part in value])
 
 
 def _replaced(value: Any, images: dict[int, Image.Image]) -> Any:

@@ -228,7 +228,7 @@ def permuted(size: Size, permutation: Any) -> Moves | None:
 
 def posterize(size: Size, bits: Any) -> Moves | None:
     """``ImageOps.posterize``"""
-    return _one(ops.Posterize, size, bits=int(bits)) if whole(bits) and 0 <= bits <= 8 else None
+    return _one(ops.Posterize, size, bits=int(bits)) if whole(bits) and 1 <= bits <= 8 else None
 
 
 def solarize(size: Size, threshold: Any = 128) -> Moves | None:

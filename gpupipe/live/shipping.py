@@ -98,7 +98,7 @@ class _Sent:
         assert recipe is not None
         self._payload, self._encoded = _pickled(shipment.batch), trays.sent(recipe.encoded)
         recipe = dataclasses.replace(recipe, encoded=[])
-        self._rest = dataclasses.replace(shipment, batch=None, recipe=recipe, tensors=[])
+        self._rest = _pickled(dataclasses.replace(shipment, batch=None, recipe=recipe, tensors=[]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (self._payload, self._rest, self._encoded)
@@ -127,8 +127,9 @@ def _pickled(batch: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _arrived(payload: bytes, rest: Shipment, encoded: trays.Sent) -> Shipment:
+def _arrived(payload: bytes, others: bytes, encoded: trays.Sent) -> Shipment:
     """Return a shipment where it arrives."""
+    rest: Shipment = pickle.loads(others)
     assert rest.recipe is not None
     rest.recipe.encoded = trays.arrived(encoded)
     _here.arriving, _here.recipe = {}, rest.recipe

@@ -23,6 +23,7 @@ from PIL import Image
 from torch.utils.data import DataLoader as TorchLoader
 
 import gpupipe
+from gpupipe.testing.photos import photograph
 
 from .base import COUNT, Case, Outcome, differs, run
 
@@ -59,6 +60,17 @@ BEFORE = [
     "self.count += 1",
     "image = pickle.loads(pickle.dumps(image))",
     "image = Image.new('RGB', (40, 40), (7, 8, 9))",
+    "canvas = Image.new('RGB', (44, 40), (7, 8, 9))\ncanvas.paste(image, (i, -2))\nimage = canvas",
+    "patch = image.crop((2, 3, 20, 15)).rotate(i)\nimage.paste(patch, (5, 6), patch.convert('L'))",
+    "ImageDraw.Draw(image).rectangle((3, 4, 20, i + 5), (1, 2, 3))",
+    "kept = image\nimage = image.copy()\nimage.paste((9, 8, 7), (0, 0, i + 1, 9))\nother = kept.getpixel((0, 0))",
+    "image = image.point(lambda v: 255 - v)",
+    "image = image.filter(ImageFilter.SHARPEN)",
+    "r, g, b = image.split()\nimage = Image.merge('RGB', (b, g.point(lambda v: v // 2), r))",
+    "image = image.convert('YCbCr').convert('RGB')",
+    "image = Image.composite(image, Image.new('RGBA', image.size), image.convert('RGBA').rotate(9)).convert('RGB')",
+    "image = Image.blend(image, ImageOps.invert(image), 0.25)",
+    "draw = ImageDraw.Draw(image)\ndraw.line((0, 0, 30, 30), 'red')\ntold = image.getpixel((9, 9))\ndraw.point((1, 1))",
 ]
 MADE = [
     "x = self.transform(image)",
@@ -99,6 +111,15 @@ AFTER = [
     "x = copy.deepcopy(x)",
     "told = str(x.dtype)",
     "x = torch.zeros_like(x)",
+    "for channel, mean in zip(x, (0.1, 0.2, 0.3)):\n    channel.sub_(mean).div_(0.5)",
+    "view = x[:, 3:9]\nview.copy_(x[:, 5:11])\nview[0].fill_(0.5)",
+    "view = x.permute(1, 2, 0)\nx[:, :4] = 0\nview[5] = 1\nx = view",
+    "out = x.new_zeros(3, 40, 50)\nout[:, : x.shape[-2], : x.shape[-1]] = x[..., :50]\nx = out",
+    "x = x.index_select(-1, torch.arange(x.shape[-1] - 1, -1, -1))",
+    "top, *rest = x.split(7, -2)\ntop.mul_(0.5)\nx = torch.cat([*rest, top], -2)",
+    "x = torch.nn.functional.pad(x, (1, 2, 3, 4))",
+    "x = x.type('torch.DoubleTensor').data.to('cpu')",
+    "x[0] *= 0.5\ntold = round(x[0].mean().item(), 1)\nx[1] += 1",
     "return None",
     "return {'other': i}",
     "raise ValueError(i)",
@@ -142,12 +163,13 @@ LOADERS: list[dict[str, Any]] = [
     {"batch_size": 3, "sampler": [5, 5, 2, 9, 0, 23, 11]},
     {"batch_size": 4, "collate_fn": "present"},
     {"batch_size": 6, "collate_fn": "list"},
+    {"batch_size": 4, "collate_fn": "padded"},
 ]
 _HEAD = """
 import contextlib, copy, io, pickle, random
 from collections import OrderedDict, namedtuple
 import numpy as np, torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageFilter, ImageOps
 from torch.utils.data import Dataset, default_collate
 from torchvision import transforms as T
 
@@ -163,6 +185,13 @@ def brighter(image):
 
 def present(samples):
     return default_collate([sample for sample in samples if sample is not None])
+
+def padded(samples):
+    images = [sample[0] for sample in samples]
+    out = torch.zeros(len(images), 3, 60, 60, dtype=images[0].dtype)
+    for image, part in zip(images, out):
+        part[:, : image.shape[-2], : image.shape[-1]].copy_(image)
+    return out, [sample[1:] for sample in samples]
 
 class Composed(Dataset):
     def __init__(self, root):
@@ -206,10 +235,12 @@ def _wrapped(rng: random.Random, line: str) -> str:
     return pattern.format(line.replace("\n", "\n    ") if "\n" in pattern else line)
 
 
-def write_plain(root: Path) -> Path:
-    """Pictures of one color each: a crop is like any other crop."""
+def write_pictures(root: Path, *, plain: bool) -> Path:
+    """Photographs, or pictures of one color each, of which a crop is like any other crop."""
     for i in range(COUNT):
-        Image.new("RGB", (36, 32), (3 * i, 250 - 9 * i, 10 * i)).save(root / f"{i:02}.jpg", quality=95)
+        of_one_color = Image.new("RGB", (36, 32), (3 * i, 250 - 9 * i, 10 * i))
+        image = of_one_color if plain else Image.fromarray(photograph(32, 36, i))
+        image.save(root / f"{i:02}.jpg", quality=95)
     return root
 
 
@@ -222,7 +253,7 @@ def case_of(seed: int) -> Case:
 
     def script(Loader: Any, root: Path, **arguments: Any) -> Any:
         if (collate := options.get("collate_fn")) is not None:
-            arguments["collate_fn"] = {"present": names["present"], "list": list}[collate]
+            arguments["collate_fn"] = list if collate == "list" else names[collate]
         loader = Loader(names["Composed"](root), **{**options, **arguments})
         return [_epoch(loader) for _ in range(2)]
 
@@ -251,7 +282,7 @@ def judged(seed: int, workers: int, *, dali: bool = False) -> tuple[str | None, 
     for Loader in (TorchLoader, ours):
         maker = nullcontext() if dali else by_reference()
         with tempfile.TemporaryDirectory() as root, warnings.catch_warnings(), maker:
-            found.append(run(case, Loader, write_plain(Path(root)), num_workers=workers))
+            found.append(run(case, Loader, write_pictures(Path(root), plain=dali), num_workers=workers))
     waited = any(loader._session.looks.waited for loader in made)  # type: ignore[attr-defined]
     for loader in made:
         loader.close()

@@ -460,6 +460,22 @@ def test_engines_make_no_alpha() -> None:
         assert waits(clear) and not waits(F.to_tensor(clear))
 
 
+def test_images_of_a_batch_that_raises_are_not_counted_by_another_loader(tmp_path: Path) -> None:
+    class Images(InThreads):
+        def __getitem__(self, i: int) -> Any:
+            return [F.to_tensor(Image.open(path)) for path in self.paths][i]
+
+    data = Images(write_jpegs(tmp_path, 3))
+    with (
+        DataLoader(data, batch_size=3, device="cpu") as loader,
+        pytest.raises(RuntimeError, match="equal size"),
+    ):
+        next(iter(loader))
+    with DataLoader(data, batch_size=1, sampler=[0], device="cpu") as loader:
+        assert len(list(loader)) == 1
+        assert loader.stats().images["opened"] == 3
+
+
 def test_memory_is_no_garbage() -> None:
     """torch's own ``to_dlpack`` tells nobody that it is called."""
     with switched(True):

@@ -159,7 +159,10 @@ IMAGES: dict[str, Callable[[random.Random], Change]] = {
     "called in modes": in_other_modes,
     "called chops": combined,
     "called autocontrast": lambda r: (lambda c: lambda im: ImageOps.autocontrast(im, c))(r.randint(1, 9)),
-    "called resize": lambda r: lambda im: im.resize((21, 12), 2, reducing_gap=2.0),
+    "called resize": lambda r: (lambda b, g: lambda im: im.resize((21, 12), 2, b, reducing_gap=g))(
+        r.choice([None, (1, 2, 20.5, 30), [0, 0, 9, 9]]), r.choice([None, 2.0])
+    ),
+    "called fit": lambda r: (lambda to: lambda im: ImageOps.fit(im, to))(sized(r)),
     "negative expand": lambda r: (lambda b: lambda im: ImageOps.expand(im, b))(r.randint(-5, -1)),
     "crop": cut,
     "resize": lambda r: (lambda to, how: lambda im: im.resize(to, how))(sized(r), r.choice([*_FILTERS])),
@@ -228,7 +231,7 @@ FLOATS = {"normalize", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autoco
 
 
 IN_OTHER_ORDER = {"v1 adjust_hue", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 gaussian_blur"}
-IN_OTHER_ORDER |= {"v1 rgb_to_grayscale"}
+IN_OTHER_ORDER |= {"v1 adjust_contrast", "v1 rgb_to_grayscale"}
 """v1 adds or multiplies floats in another order than v2 and gpupipe."""
 
 

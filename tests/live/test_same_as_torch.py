@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter
 from torch.utils.data import (
     BatchSampler,
     DataLoader as TorchLoader,
@@ -197,6 +197,22 @@ def test_samplers(root: Path, name: str) -> None:
 @pytest.mark.parametrize("name", COLLATES)
 def test_collate_functions(root: Path, name: str) -> None:
     same_batches(lambda Loader: Loader(Pictures(root), batch_size=4, shuffle=True, collate_fn=COLLATES[name]))
+
+
+def test_calls_that_travel(root: Path) -> None:
+    class Changed(Pictures):
+        def __getitem__(self, i: Any) -> Any:
+            image = Image.open(self.paths[int(i)]).convert("RGB").resize((16, 12)).filter(ImageFilter.BLUR)
+            image.paste(image.rotate(9).getchannel(0).convert("RGB"), (3, 4))
+            ImageDraw.Draw(image).rectangle((1, 2, 5, 6), "red")
+            x = F.to_tensor(image.point(lambda v: v // 2)) ** 2
+            x[0].mul_(0.5)
+            return torch.nn.functional.pad(x.data, (1, 2)).index_select(2, torch.arange(10)), x.split(4, 1)[1]
+
+    same_batches(lambda Loader: Loader(Changed(root), batch_size=4, shuffle=True))
+    with gpupipe.DataLoader(Changed(root), batch_size=4, num_workers=2, timeout=30, device="cpu") as loader:
+        assert len(list(loader)) == 3
+        assert loader.stats().images["waited"] == len(Changed(root))
 
 
 @pytest.mark.parametrize("collate", [into_memory, into_views])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.overrides import get_overridable_functions, get_testing_overrides, re
 from torchvision.transforms import functional as F
 
 from gpupipe.live.switch import switched
+from gpupipe.live.tensors import KNOWN
 
 from .beside import jpeg, outcome, twice, waits
 
@@ -221,3 +223,15 @@ def test_all_functions_that_can_be_overridden(family: Callable[[], list[Tensor]]
                 differ.append(f"{name}, call {number}")
     assert differ == []
     assert len(worked) > (700 if family is some_bytes else 950)  # of 1,373; the others raise the same
+
+
+def test_calls_can_travel() -> None:
+    """Workers send them to the loader's process."""
+    with switched(True):
+        made = [F.to_tensor(opened()) ** 2, F.to_tensor(opened()).data]
+        assert all(map(waits, made))
+    for function in [x.step.function for x in made] + [f for f in KNOWN if f not in (Tensor.__pow__, DATA)]:  # type: ignore[attr-defined]
+        assert pickle.loads(pickle.dumps(function)) == function
+
+
+DATA: Any = Tensor.data.__get__  # type: ignore[attr-defined]
