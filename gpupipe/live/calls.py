@@ -208,6 +208,8 @@ def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: A
     family = tensor.family or [Member(tensor)]
     if not all(member.view is None or _always(member.view) for member in family):
         return NotImplemented
+    if any(other.family is not None and other.family is tensor.family for other in waiting_in((args, kwargs))):
+        return NotImplemented  # torch refuses some parts of one tensor
     of, views, root = {id(member.tensor): member for member in family}, list[View](), tensor
     while (member := of[id(root)]).of is not None and member.view is not None:
         views.insert(0, member.view)

@@ -216,29 +216,39 @@ def _result(step: Any, pixels: dict[PixelStep, Row | None], known: dict[int, Any
 
 def results_of(recipe: Recipe, made: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors of a batch, given those of its jobs, [B, C, H, W] each, which they may share or change."""
-    seen, known = set[int](), dict[int, Tensor]()
-    uses = Counter(row.job for result in recipe.results for row in _rows_in(result, seen))
+    uses, calls = Counter[int](), Counter[int]()
+    for result in recipe.results:
+        _count(result, uses, calls)
     alone = {job for job, count in uses.items() if count == len(recipe.jobs[job].sources)}
-    return [_value(result, recipe, made, alone, known) for result in recipe.results]
+    once = {call for call, count in calls.items() if count == 1}
+    known = dict[int, Tensor]()
+    return [_value(result, recipe, made, alone, once, known) for result in recipe.results]
 
 
-def _rows_in(result: Any, seen: set[int]) -> list[Row]:
-    """Return the images that a result is made of. ``seen``: ids of calls whose images have been returned already."""
-    if isinstance(result, Row):
-        return [result]
-    if id(result) in seen:
-        return []
-    seen.add(id(result))
-    return [row for part in result.parts() for row in _rows_in(part, seen)]
+def _count(part: Any, uses: Counter[int], calls: Counter[int]) -> None:
+    """Count the images of each job that a result is made of, and how often each call is used, by its id."""
+    if isinstance(part, Row):
+        uses[part.job] += 1
+        return
+    calls[id(part)] += 1
+    if calls[id(part)] == 1:
+        for inner in part.parts():
+            _count(inner, uses, calls)
 
 
 def _value(
-    result: Any, recipe: Recipe, made: Sequence[Tensor], alone: AbstractSet[int], known: dict[int, Tensor]
+    result: Any,
+    recipe: Recipe,
+    made: Sequence[Tensor],
+    alone: AbstractSet[int],
+    once: AbstractSet[int],
+    known: dict[int, Tensor],
 ) -> Tensor:
     """Return what a tensor becomes.
 
     Args:
         alone: jobs of which every image is used once.
+        once: calls that are used once, by their id.
         known: values of other calls, by their id. Views of one tensor share its memory.
     """
     if isinstance(result, Row):
@@ -249,10 +259,10 @@ def _value(
         return known[id(result)]
 
     def inner(part: Any) -> Tensor:
-        return made[part.job][part.row] if isinstance(part, Row) else _value(part, recipe, made, alone, known)
+        return made[part.job][part.row] if isinstance(part, Row) else _value(part, recipe, made, alone, once, known)
 
     job = _whole_job(result, recipe)
-    if job is None or job not in alone:
+    if job is None or job not in alone or not all(isinstance(part, Row) or id(part) in once for part in result.args[0]):
         known[id(result)] = result.call(inner)
         return known[id(result)]
     for row, part in enumerate(result.args[0]):

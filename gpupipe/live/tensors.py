@@ -195,7 +195,7 @@ def make(tensor: WaitingTensor, place: str | None = None) -> Tensor:
                 continue
             if of is not None and view is not None and id(of) not in values:
                 values[id(member)] = view(of)
-            fill(member, values[id(member)], is_view=of is not None)
+            fill(member, values[id(member)], is_view=of is not None and values[id(member)]._is_view())
         made = _made(tensor)
         assert made is not None
         return made
