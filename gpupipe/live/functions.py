@@ -221,7 +221,7 @@ def _catch_torchvision() -> None:
     catch(functional.pil_to_tensor, _pil_to_tensor)
     on_image(_functional_pil.adjust_hue, rows.adjust_hue, keeps_info=False)
     on_image(_functional_pil.to_grayscale, rows.to_grayscale, mode="RGB", keeps_info=False)
-    on_image(_functional_pil.pad, rows.pad, keeps_info=False)
+    on_image(_functional_pil.pad, rows.pad, keeps_info=False, keeps_size=False)
     for blur in (functional.gaussian_blur, _misc._gaussian_blur_image_pil):
         on_image(blur, rows.gaussian_blur, keeps_info=False)
     for convert in (functional.convert_image_dtype, _functional_tensor.convert_image_dtype, _misc.to_dtype_image):

@@ -53,13 +53,16 @@ def _has_color(arguments: tuple[Any, ...]) -> bool:
     return any(isinstance(value, (tuple, list)) and len(value) == 3 for value in arguments)
 
 
-def on_image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bool = True) -> None:
+def on_image(
+    function: Any, row: Row, *, mode: str | None = None, keeps_info: bool = True, keeps_size: bool = True
+) -> None:
     """Catch a function whose first argument is an image.
 
     Args:
         row: of the table.
         mode: of the result, if it differs from the image's.
         keeps_info: whether the function copies ``info``.
+        keeps_size: whether the result has the size of the image, or :func:`_later` knows it.
     """
     ordered = by_position(function)
 
@@ -73,7 +76,8 @@ def on_image(function: Any, row: Row, *, mode: str | None = None, keeps_info: bo
         if given is not None and not (step.mode == "L" and _has_color(given)):
             moves = rows.found(row, step.size, *given)
         if moves is None:
-            return _later(function, image, *args, **kwargs) or really(image, *args, **kwargs)
+            later = _later(function, image, *args, **kwargs) if keeps_size else None
+            return later or really(image, *args, **kwargs)
         size = moves[-1].size if moves else step.size
         made = ImageStep(function, (step, *args), kwargs, moves, size, mode or step.mode)
         return waiting(made, image if keeps_info else None)
@@ -89,7 +93,8 @@ _PLAIN = (int, float, str, bytes, type(None), np.number)
 
 
 def _later(function: Any, *args: Any, **kwargs: Any) -> Image.Image | None:
-    """Return the result of a call, as an image that waits; ``None`` if it cannot wait.
+    """Return the result of a call, as an image that waits; ``None`` if it cannot wait. The function keeps the size, or
+    turns the image, or gets the size of the result.
 
     The result on small images tells its mode, and errors of other arguments.
     """
@@ -113,10 +118,8 @@ def _later(function: Any, *args: Any, **kwargs: Any) -> Image.Image | None:
         return None
     if function in _SIZED:
         height, width = tried.height, tried.width
-    elif tried.size == _SMALL[::-1]:
+    elif function is Image.Image.transpose and tried.size != _SMALL:
         height, width = width, height
-    elif tried.size != _SMALL:
-        return None
     made, of = _step(function, *steps, (height, width), tried.mode), tried.info.get("number")
     return None if made is None else waiting(made, None if of is None else found[of])
 
@@ -351,7 +354,7 @@ def install() -> None:
     images.install()
     for name in ("crop", "resize", "transpose", "transform", "filter"):
         on_image(getattr(Image.Image, name), getattr(rows, name))
-    on_image(ImageOps.expand, rows.expand, keeps_info=False)
+    on_image(ImageOps.expand, rows.expand, keeps_info=False, keeps_size=False)
     for name in ("posterize", "solarize", "invert", "autocontrast", "equalize"):
         on_image(getattr(ImageOps, name), getattr(rows, name))
     catch(Image.Image.copy, _copy)

@@ -56,7 +56,7 @@ VALUES: dict[str, list[Callable[[], Any]]] = {
     "bitmap": [lambda: opened(2, "L")],
     "bits": [lambda: 3],
     "black": [lambda: "black"],
-    "border": [lambda: 2, lambda: (1, 2), lambda: (1, 2, 3, 4)],
+    "border": [lambda: 2, lambda: (1, 2), lambda: (1, 2, 3, 4), lambda: (-2, 2, 0, 0), lambda: -1],
     "bounding_circle": [lambda: (9, 9, 5)],
     "box": [lambda: BOX, lambda: (-2, -3, 10, 8), lambda: (0, 0, 24, 20), lambda: (2.4, 3.5, 9.5, 9.9), lambda: None],
     "center": [lambda: (3, 4)],
