@@ -268,15 +268,15 @@ def _memory(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _new_memory(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """``tensor.new_zeros`` and others"""
+    """``tensor.new_zeros``, ``zeros_like`` and others"""
     made = NotImplemented
     if isinstance(tensor, WaitingTensor):
-        made = _memory(partial(_made_like, function, tensor.dtype), *args, **kwargs)
+        made = _memory(partial(_made_like, function, tuple(tensor.shape), tensor.dtype), *args, **kwargs)
     return _like(function, tensor, *args, **kwargs) if made is NotImplemented else made
 
 
-def _made_like(function: Callable[..., Any], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Tensor:
-    made: Tensor = function(torch.empty((), dtype=dtype, device=kwargs.get("device")), *args, **kwargs)
+def _made_like(function: Any, shape: tuple[int, ...], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Tensor:
+    made: Tensor = function(torch.empty(shape, dtype=dtype, device=kwargs.get("device")), *args, **kwargs)
     return made
 
 
@@ -434,7 +434,7 @@ def _requires_grad(function: Callable[..., Any], tensor: Any, requires_grad: boo
 
 
 def _like(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """``zeros_like`` and others, which need no values"""
+    """A function that only asks a tensor for its shape and type"""
     if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
         return NotImplemented
     return function(torch.empty(tensor.shape, dtype=tensor.dtype), *args, **kwargs)
@@ -471,7 +471,8 @@ _register(_unbound, "unbind")
 _register(_divided, "split", "chunk")
 _register(_requires_grad, "requires_grad_")
 _register(_as, "expand_as", "view_as", "reshape_as", "type_as", "resize_as_")
-_register(_like, "zeros_like", "ones_like", "empty_like", "full_like", "new_tensor")
+_register(_like, "new_tensor")
+_register(_new_memory, "zeros_like", "ones_like", "empty_like", "full_like")
 _register(_new_memory, "new_zeros", "new_ones", "new_full", "new_empty", "new")
 _register(_in_place, "copy_", "fill_", "zero_", "clamp_", "clip_", "masked_fill_")
 _register(_selected, "index_select")

@@ -261,6 +261,7 @@ CALLS: dict[str, Change] = {
     "by channels": by_channels,
     "a changed view": lambda x: (y := x * 1, y[:, 2:9].copy_(x[:, 1:8]), y[0].clamp_(0.2, 0.5))[0],
     "new memory": lambda x: (out := x.new_full((3, 60, 70), 0.5), out[:, : x.shape[1], : x.shape[2]].copy_(x))[0],
+    "sums": lambda x: sum((w * y for w, y in zip((0.3, 0.7), (x, x.flip(2)), strict=True)), torch.zeros_like(x)),
     "index_select": lambda x: x.index_select(2, torch.arange(x.shape[2] - 1, -1, -1)),
     "legacy type": lambda x: x.type("torch.DoubleTensor").type(torch.FloatTensor),
     "pad": lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4), mode="reflect"),
