@@ -259,6 +259,8 @@ def _memory(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     memory = _Memory(function, args, tuple(kwargs.items()))
     try:
         meta = memory.made(device="meta")
+        if function in _FACTORIES:  # another process may have another default
+            memory = _Memory(function, args, (*kwargs.items(), ("dtype", meta.dtype)))
     except Exception:  # raised again
         return NotImplemented
     of_images = meta.dim() > 2 and (meta.dtype is torch.uint8 or meta.dtype.is_floating_point)

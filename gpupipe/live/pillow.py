@@ -89,6 +89,8 @@ def on_image(
 
 _FORMS = {"1", "L", "LA", "RGB", "RGBA", "YCbCr", "HSV", "CMYK", "I", "F"}
 """Modes of images that wait."""
+_MOST = 1 << 18
+"""Bytes of an image that travels with a call: sending a larger one takes as long as decoding."""
 _PLAIN = (int, float, str, bytes, type(None), np.number)
 
 
@@ -140,10 +142,12 @@ def _step(function: Any, args: Any, kwargs: Any, size: tuple[int, int], mode: st
 
 def _as_steps(value: Any, found: list[Image.Image]) -> Any:
     """Return arguments with the steps of images that wait, and copies of what a script may change. Adds all images to
-    ``found``. Raises TypeError for other objects than numbers, images and filters."""
+    ``found``. Raises TypeError for other objects than numbers, small images and filters."""
     if isinstance(value, Image.Image):
         found.append(value)
-        return step_of(value) or value.copy()
+        if (step := step_of(value)) is None and value.width * value.height * len(value.getbands()) > _MOST:
+            raise TypeError(value.size)
+        return step or value.copy()
     if type(value) in (tuple, list):
         return type(value)([_as_steps(part, found) for part in value])
     if type(value) is dict:
@@ -278,7 +282,7 @@ def _fits(canvas: Any, im: Any, box: Any, mask: Any) -> bool:
     sizes = {one.size for one in (im, mask) if isinstance(one, Image.Image)}
     if len(at) == 4:
         sizes.add((at[2] - at[0], at[3] - at[1]))
-    if len(sizes) != 1 or len(at) not in (0, 2, 4) or not rows.whole(*at):
+    if len(sizes) != 1 or min(min(size) for size in sizes) < 0 or len(at) not in (0, 2, 4) or not rows.whole(*at):
         return False
     try:
         small = [Image.new(one.mode, (1, 1)) if isinstance(one, Image.Image) else one for one in (im, mask)]

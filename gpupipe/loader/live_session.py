@@ -351,7 +351,11 @@ class LiveEpoch:
         self._inner: Any = None
         self._kept = session.keeper()
         if isinstance(session.order, TorchsOrder):
-            self._begin(session)
+            try:
+                self._begin(session)
+            except BaseException:
+                self.end()  # the traceback would keep workers alive
+                raise
 
     def _begin(self, session: LiveSession) -> None:
         order, loader = session.order, session.loader
@@ -364,11 +368,13 @@ class LiveEpoch:
             items.items = asked if loader.batch_sampler is not None else _single(asked)
             assert loader.generator is not None
             loader.generator.manual_seed(order.seed ^ self._cursor.epoch)
-            self._inner = iter(loader)
+            with deferred():
+                self._inner = iter(loader)
             return
         assert isinstance(order, TorchsOrder)
         self._place, now = order.start()
-        self._inner = iter(loader)
+        with deferred():
+            self._inner = iter(loader)
         for _ in range(self._place.delivered):
             try:
                 self._inner.pull()

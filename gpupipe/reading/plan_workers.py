@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset as TorchDataset
 
 from ..codecs.openers import pickled, register
 from ..errors import EngineError, GpupipeError
+from ..signal_handlers import deferred
 from ..stages import Spent, add, spent
 from ..types import Plan
 from .setup import Setup
@@ -189,7 +190,9 @@ class WorkerRun(Generic[R]):
         self._number = feed.run
         self._current[0] = self._number
         try:
-            with torch.device("cpu"):  # torch draws a seed on the default device, with a CPU generator
+            # torch draws a seed on the default device, with a CPU generator. An interrupt between the start of workers
+            # and this assignment would leave them to the traceback.
+            with torch.device("cpu"), deferred():
                 self._results: Iterator[Any] | None = iter(loader)
         except BaseException as e:
             loader.end()

@@ -195,6 +195,24 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
         assert same(list(loader), wanted)
 
 
+def test_an_interrupt_as_soon_as_workers_have_begun(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They belong to the loader by then, not to the traceback alone."""
+    real = workers._Loader._get_iterator
+
+    def interrupted(loader: Any) -> Any:
+        made = real(loader)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(workers._Loader, "_get_iterator", interrupted)
+    before = children()
+    with Case("torch", "tar", "cpu", numbered).loader() as loader:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            next(iter(loader))
+        assert children() == before
+        assert caught
+
+
 def wanted_of(case: Case, epoch: int = 1) -> list[Any]:
     """An epoch, from a loader that nobody disturbed."""
     return undisturbed(epoch, case.engine, case.kind, case.device, case.root)

@@ -400,5 +400,16 @@ def test_sequences_of_rows(seed: int) -> None:
     checked(lambda: of_images(changes))
 
 
+def test_large_images_do_not_travel() -> None:
+    large = Image.new("RGB", (400, 300))
+    large.paste("red", (0, 0, 9, 9))
+    with switched(True):
+        canvas, small = loaded(1).resize(large.size), loaded(1)
+        canvas.paste(large)
+        small.paste(large.crop((0, 0, 20, 20)))
+        assert not waits(canvas)
+        assert waits(small)
+
+
 def test_every_row_of_tensors_is_tried() -> None:
     assert {name.split()[1] for name in TENSORS} == _TENSORS.keys() | _OF_V1.keys() | _OF_V2.keys()

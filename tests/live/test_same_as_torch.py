@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import signal
 from collections import deque
@@ -34,6 +35,7 @@ from torchvision.transforms import functional as F
 
 import gpupipe
 from gpupipe.errors import ConfigError
+from gpupipe.live.loader import LiveLoader
 
 from .beside import jpeg, same_batches, seeded, waits, write_jpegs
 
@@ -270,6 +272,23 @@ def test_an_interrupt_while_the_engine_rests(root: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(session._maker, "rest", lambda: Loud() and None)
         with pytest.raises(KeyboardInterrupt):
             next(iter(loader))
+
+
+def test_an_interrupt_as_soon_as_workers_have_begun(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LiveLoader._get_iterator
+
+    def interrupted(loader: Any) -> Any:
+        made = real(loader)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(LiveLoader, "_get_iterator", interrupted)
+    before = set(multiprocessing.active_children())
+    with gpupipe.DataLoader(Pictures(root), 4, num_workers=2, device="cpu", engine="dali") as loader:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            iter(loader)
+        assert set(multiprocessing.active_children()) == before
+        assert caught
 
 
 class Light:
