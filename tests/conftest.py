@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import os
 import random
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -158,6 +159,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def device(request: pytest.FixtureRequest) -> str:
     """``"cpu"``, then ``"cuda"`` if there is a GPU, or one is required."""
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _control_c() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

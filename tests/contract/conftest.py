@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,6 @@ from support import ENGINES, KINDS, Case
 from gpupipe import DataLoader
 from gpupipe.datasets import Remote
 from gpupipe.sources.remote import clients, files
-
-
-@pytest.fixture(autouse=True)
-def _control_c() -> Iterator[None]:
-    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=ENGINES)
