@@ -398,3 +398,15 @@ def spawned(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
 
 def resolved(dataset: Dataset, plan: Plan, sizes: Any) -> Plan:
     return plan if plan.ops is not None else resolve_plan(plan, dataset.transform, np.asarray(sizes, np.int32))
+
+
+def interrupt_after(patch: Any, owner: Any, name: str) -> None:
+    """Let Ctrl-C come as soon as a method has returned."""
+    real = getattr(owner, name)
+
+    def interrupted(*args: Any) -> Any:
+        made = real(*args)
+        signal.raise_signal(signal.SIGINT)
+        return made
+
+    patch.setattr(owner, name, interrupted)

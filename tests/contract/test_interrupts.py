@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from interpreter import QUIET, Interpreter
-from support import BATCH, SEED, TRAIN, Case, children, python_threads, same, settled
+from support import BATCH, SEED, TRAIN, Case, children, interrupt_after, python_threads, same, settled
 
 from gpupipe import DataLoader
 from gpupipe.datasets import ImageFolder
@@ -197,14 +197,7 @@ def test_an_interrupt_anywhere_leaves_nothing_and_the_next_epoch_is_right(
 
 def test_an_interrupt_as_soon_as_workers_have_begun(numbered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They belong to the loader by then, not to the traceback alone."""
-    real = workers._Loader._get_iterator
-
-    def interrupted(loader: Any) -> Any:
-        made = real(loader)
-        signal.raise_signal(signal.SIGINT)
-        return made
-
-    monkeypatch.setattr(workers._Loader, "_get_iterator", interrupted)
+    interrupt_after(monkeypatch, workers._Loader, "_get_iterator")
     before = children()
     with Case("torch", "tar", "cpu", numbered).loader() as loader:
         with pytest.raises(KeyboardInterrupt) as caught:

@@ -27,7 +27,7 @@ from gpupipe.parity.tolerances import broken, tolerance
 from gpupipe.reading.buffers import BatchPool
 from gpupipe.transforms.ops import Replay
 
-from .beside import jpeg, waits
+from .beside import by_channels, jpeg, waits
 
 pytest.importorskip("nvidia.dali")
 SEED = os.environ.get("GPUPIPE_ROWS_SEED", "")
@@ -238,13 +238,6 @@ IN_OTHER_ORDER |= {"v1 adjust_contrast", "v1 rgb_to_grayscale"}
 """v1 adds or multiplies floats in another order than v2 and gpupipe."""
 
 
-def by_channels(x: Tensor) -> Tensor:
-    """As scripts normalized before torchvision did."""
-    for channel, mean, std in zip(x, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), strict=True):
-        channel.sub_(mean).div_(std)
-    return x
-
-
 ARITHMETIC: dict[str, Change] = {
     "255 levels": lambda x: x * 255,
     "255 levels as bytes": lambda x: (x * 255).to(torch.uint8),
@@ -258,7 +251,7 @@ ARITHMETIC: dict[str, Change] = {
     "a value for each channel": lambda x: (x - torch.tensor([[[0.1]], [[0.2]], [[0.3]]])) * torch.tensor([[[3.0]]]),
 }
 CALLS: dict[str, Change] = {
-    "by channels": by_channels,
+    "by channels": lambda x: by_channels(x)[0],
     "a changed view": lambda x: (y := x * 1, y[:, 2:9].copy_(x[:, 1:8]), y[0].clamp_(0.2, 0.5))[0],
     "new memory": lambda x: (out := x.new_full((3, 60, 70), 0.5), out[:, : x.shape[1], : x.shape[2]].copy_(x))[0],
     "sums": lambda x: sum((w * y for w, y in zip((0.3, 0.7), (x, x.flip(2)), strict=True)), torch.zeros_like(x)),

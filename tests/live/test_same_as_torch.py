@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFilter
+from support import interrupt_after
 from torch.utils.data import (
     BatchSampler,
     DataLoader as TorchLoader,
@@ -275,14 +276,7 @@ def test_an_interrupt_while_the_engine_rests(root: Path, monkeypatch: pytest.Mon
 
 
 def test_an_interrupt_as_soon_as_workers_have_begun(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = LiveLoader._get_iterator
-
-    def interrupted(loader: Any) -> Any:
-        made = real(loader)
-        signal.raise_signal(signal.SIGINT)
-        return made
-
-    monkeypatch.setattr(LiveLoader, "_get_iterator", interrupted)
+    interrupt_after(monkeypatch, LiveLoader, "_get_iterator")
     before = set(multiprocessing.active_children())
     with gpupipe.DataLoader(Pictures(root), 4, num_workers=2, device="cpu", engine="dali") as loader:
         with pytest.raises(KeyboardInterrupt) as caught:
