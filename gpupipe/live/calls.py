@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..transforms import ops
 from . import rows
-from .steps import CallStep, Move, PixelStep
+from .steps import DEEPEST, CallStep, Move, PixelStep, mapped
 from .tensors import KNOWN, Member, View, WaitingTensor, same, shared, waiting_in
 
 _MEANT = (int, float, bool, str, type(None), np.number, torch.dtype, torch.device, torch.memory_format)
@@ -36,44 +36,38 @@ def _known(value: Any) -> bool:
     return value is Ellipsis or isinstance(value, (*_MEANT, slice, WaitingTensor))
 
 
-def _as_steps(value: Any) -> Any:
-    """Return arguments with the steps of tensors that wait, and copies of true tensors, which a script may change."""
+def _as_step(value: Any) -> Any:
+    """Return the step of a tensor that waits, and a copy of a true one, which a script may change."""
     if isinstance(value, WaitingTensor):
         return value.step
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, (tuple, list)):
-        return [_as_steps(part) for part in value] if type(value) is list else tuple(map(_as_steps, value))
-    return value
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _as_meta(value: Any) -> Any:
-    """Return arguments with tensors without values."""
-    if isinstance(value, Tensor):
-        return torch.empty(value.shape, dtype=value.dtype, device="meta")
-    if isinstance(value, (tuple, list)):
-        return [_as_meta(part) for part in value] if type(value) is list else tuple(map(_as_meta, value))
-    return value
+    """Return a tensor without values for a tensor."""
+    return torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, Tensor) else value
 
 
 def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return the result of a call, which waits."""
     # A true tensor that stands for another one may change.
-    if kwargs.get("out") is not None or any("value" in vars(tensor) for tensor in waiting_in((args, kwargs))):
+    waiting = list(waiting_in((args, kwargs)))
+    depth = 1 + max((tensor.step.depth for tensor in waiting), default=0)
+    if kwargs.get("out") is not None or depth > DEEPEST or any("value" in vars(tensor) for tensor in waiting):
         return NotImplemented
-    metas = _as_meta(args)
+    metas, named = mapped((args, kwargs), _as_meta)
     try:
         with torch.no_grad():
-            meta = function(*metas, **{name: _as_meta(value) for name, value in kwargs.items()})
+            meta = function(*metas, **named)
     except Exception:  # raised again with true tensors
         return NotImplemented
     if not isinstance(meta, Tensor):
         return NotImplemented
     if meta is metas[0] and not _asks_for_layout(function, kwargs):
         return args[0]
-    kept = {name: _as_steps(value) for name, value in kwargs.items()}
-    function = _BY_NAME.get(function, function)
-    step = CallStep(function, _as_steps(args), kept, tuple(meta.shape), meta.dtype)
+    given, named = mapped((args, kwargs), _as_step)
+    step = CallStep(_BY_NAME.get(function, function), given, named, tuple(meta.shape), meta.dtype)
+    step.depth = depth
     return WaitingTensor(step)
 
 
@@ -217,15 +211,24 @@ def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: A
     tried = _later(_with_changes, root, (tuple(views), function, args, tuple(kwargs.items())))
     if tried is NotImplemented or (tried.shape, tried.dtype) != (root.shape, root.dtype):
         return NotImplemented
-    step, before = root.step, tuple[Any, ...]()
+    step, before, depth = root.step, list[Any](), tried.step.depth
     if isinstance(step, CallStep) and step.function is _with_changes:
-        step, *before = step.args  # type: ignore[assignment]
+        depth = max([step.depth, *(1 + other.step.depth for other in waiting_in((args, kwargs)))])
+        step, *before = step.args
+    if len(before) == _MOST_CHANGES:
+        return NotImplemented
     root.step = CallStep(_with_changes, (step, *before, tried.step.args[1]), {}, tuple(root.shape), root.dtype)
+    root.step.depth = depth
     for made, original, view in family:
         if original is not None and view is not None:
             shape, dtype = tuple(made.shape), made.dtype
             made.step = CallStep(view.function, (original.step, *view.args), dict(view.kwargs), shape, dtype)
+            made.step.depth = 1 + original.step.depth
     return tensor
+
+
+_MOST_CHANGES = 128
+"""Changes of one tensor: those of its views are noted once more with each."""
 
 
 def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:

@@ -17,7 +17,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter, ImageOp
 from . import images, rows
 from .images import become, step_of, waiting
 from .rows import Moves
-from .steps import MODES, AnyImage, Called, ImageStep, frozen
+from .steps import DEEPEST, MODES, AnyImage, Called, ImageStep, frozen, mapped
 from .switch import catch, switched, uncaught
 
 Row = Callable[..., Moves | None]
@@ -113,7 +113,8 @@ def _later(function: Any, *args: Any, **kwargs: Any) -> Image.Image | None:
         with switched(False):
             if function is Image.Image.resize:
                 args, kwargs = _of_box(args, found[0].size), _of_box(kwargs, found[0].size)
-            tried = function(*_replaced(args, small), **_replaced(kwargs, small))
+            args, kwargs = mapped((args, kwargs), lambda part: small.get(id(part), part))
+            tried = function(*args, **kwargs)
     except Exception:  # raised again with the images themselves
         return None
     if type(tried) is not Image.Image or tried.mode not in _FORMS:
@@ -137,25 +138,25 @@ def _step(function: Any, args: Any, kwargs: Any, size: tuple[int, int], mode: st
     if len({id(part.source) for part in parts}) != 1:
         return None
     made = ImageStep(function, args, kwargs, None, size, mode)
-    return None if made.origin is None else made
+    return None if made.origin is None or made.depth > DEEPEST else made
 
 
-def _as_steps(value: Any, found: list[Image.Image]) -> Any:
+def _as_steps(arguments: Any, found: list[Image.Image]) -> Any:
     """Return arguments with the steps of images that wait, and copies of what a script may change. Adds all images to
     ``found``. Raises TypeError for other objects than numbers, small images and filters."""
-    if isinstance(value, Image.Image):
-        found.append(value)
-        if (step := step_of(value)) is None and value.width * value.height * len(value.getbands()) > _MOST:
-            raise TypeError(value.size)
-        return step or value.copy()
-    if type(value) in (tuple, list):
-        return type(value)([_as_steps(part, found) for part in value])
-    if type(value) is dict:
-        return {name: _as_steps(part, found) for name, part in value.items()}
-    kind = value if isinstance(value, type) else type(value)
-    if isinstance(value, _PLAIN) or kind.__module__ == ImageFilter.__name__:
-        return frozen(value)
-    raise TypeError(value)
+
+    def as_step(value: Any) -> Any:
+        if isinstance(value, Image.Image):
+            found.append(value)
+            if (step := step_of(value)) is None and value.width * value.height * len(value.getbands()) > _MOST:
+                raise TypeError(value.size)
+            return step or value.copy()
+        kind = value if isinstance(value, type) else type(value)
+        if isinstance(value, _PLAIN) or kind.__module__ == ImageFilter.__name__:
+            return frozen(value)
+        raise TypeError(value)
+
+    return mapped(arguments, as_step)
 
 
 def _of_box(value: Any, size: tuple[int, int]) -> Any:
@@ -167,14 +168,6 @@ def _of_box(value: Any, size: tuple[int, int]) -> Any:
     if len(value) == 4 and not isinstance(value[0], Image.Image):
         return [edge / size[k % 2] * _SMALL[k % 2] for k, edge in enumerate(value)]
     return type(value)([_of_box(part, size) for part in value])
-
-
-def _replaced(value: Any, images: dict[int, Image.Image]) -> Any:
-    if type(value) in (tuple, list):
-        return type(value)([_replaced(part, images) for part in value])
-    if type(value) is dict:
-        return {name: _replaced(part, images) for name, part in value.items()}
-    return images.get(id(value), value)
 
 
 def _calls(function: Any) -> None:

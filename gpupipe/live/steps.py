@@ -31,6 +31,16 @@ MODES = ("RGB", "L")
 Numbers = tuple[tuple[str, Any], ...]
 """Pairs of a name and a number, or a tuple of numbers."""
 
+
+def mapped(value: Any, of: Callable[[Any], Any]) -> Any:
+    """Return arguments of a call with ``of(part)`` in the place of every part of lists, tuples and dictionaries."""
+    if type(value) in (tuple, list):
+        return type(value)([mapped(part, of) for part in value])
+    if type(value) is dict:
+        return {name: mapped(part, of) for name, part in value.items()}
+    return of(value)
+
+
 _FIXED = {int, float, str, bool, type(None), torch.dtype}
 """Types of most arguments, which nothing changes."""
 
@@ -84,6 +94,8 @@ class Encoded(Step):
     """
 
     __slots__ = ("_image", "data", "file", "lock", "looked", "mode", "moves", "sent", "size")
+    depth = 0
+    is_known = True
 
     def __init__(self, data: Data, size: tuple[int, int], mode: str, file: OpenFile | None = None):
         self.data, self.size, self.mode, self.file = data, size, mode, file
@@ -111,6 +123,11 @@ class Encoded(Step):
             return self._image
 
 
+_UNKNOWN = object()
+DEEPEST = 64
+"""Calls of calls, at most: each takes several of the frames that Python allows."""
+
+
 class Called(Step):
     """The result of a call of a library's function, which is made later.
 
@@ -118,10 +135,10 @@ class Called(Step):
         function, args, kwargs: the call. Steps stand in the place of images and tensors that wait.
     """
 
-    __slots__ = ("args", "function", "kwargs")
+    __slots__ = ("args", "depth", "function", "kwargs")
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
-        self.function, self.args, self.kwargs = function, args, kwargs
+        self.function, self.args, self.kwargs, self.depth = function, args, kwargs, 1
 
     def call(self, value: Callable[[Any], Any]) -> Any:
         """Call the function with the values of the steps."""
@@ -131,7 +148,11 @@ class Called(Step):
 
     def replaced(self, of: Callable[[Any], Any]) -> tuple[Any, Any]:
         """Return the arguments with ``of(step)`` in the place of steps."""
-        return _replaced((tuple(self.args), dict(self.kwargs)), of)  # type: ignore[no-any-return]
+
+        def part_of(part: Any) -> Any:
+            return of(part) if isinstance(part, _STEPS) else part
+
+        return mapped(tuple(self.args), part_of), mapped(dict(self.kwargs), part_of)
 
     def parts(self) -> list[Any]:
         """Return the steps among the arguments."""
@@ -154,7 +175,7 @@ class ImageStep(Called):
         source: the encoded image.
     """
 
-    __slots__ = ("_image", "_moves", "mode", "size", "source")
+    __slots__ = ("_image", "_moves", "_origin", "mode", "size", "source")
 
     def __init__(
         self,
@@ -173,19 +194,28 @@ class ImageStep(Called):
         if moves is not None and before.moves is not None:
             self._moves = before.moves + moves
         self._image: Image.Image | None = None
+        self._origin: AnyImage | object | None = _UNKNOWN
+        self.depth = 1 + max(part.depth for part in (self.parts() if moves is None else [before]))
 
     @property
     def origin(self) -> AnyImage | None:
         """The nearest image that an engine can make, and that all pixels come from."""
-        lines = []
-        for part in self.parts():
-            line, step = list[Any](), None if isinstance(part, PixelStep) else part
-            while step is not None:
-                if step.moves is not None:
-                    line.append(step)
-                step = step.origin
-            lines.append(line)
-        return next((step for step in lines[0] if all(step in line for line in lines[1:])), None)
+        if self._origin is _UNKNOWN:
+            lines = []
+            for part in self.parts():
+                line, step = list[Any](), None if isinstance(part, PixelStep) else part
+                while step is not None:
+                    if step.is_known:
+                        line.append(step)
+                    step = step.origin
+                lines.append(line)
+            self._origin = next((step for step in lines[0] if all(step in line for line in lines[1:])), None)
+        return self._origin  # type: ignore[return-value]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether an engine can make it."""
+        return self._moves is not None or (self.mode in MODES and self.origin is not None)
 
     @property
     def moves(self) -> tuple[Move, ...] | None:
@@ -269,6 +299,7 @@ class PixelStep(Step):
     """
 
     __slots__ = ("before", "dtype", "moves", "redo", "shape", "source")
+    depth = 0
 
     def __init__(
         self,
@@ -311,6 +342,9 @@ class Row(NamedTuple):
 
     job: int
     row: int
+
+
+_STEPS = Step, Row
 
 
 class CallStep(Called):
@@ -362,7 +396,7 @@ class SentStep:
     """
 
     __slots__ = ("dtype", "number", "recipe", "shape")
-    can_be_made = False
+    can_be_made, depth = False, 0
 
     def __init__(self, recipe: Results, number: int, shape: tuple[int, ...], dtype: torch.dtype):
         self.recipe, self.number, self.shape, self.dtype = recipe, number, shape, dtype
@@ -376,13 +410,3 @@ class SentStep:
 
 
 AnyTensor = PixelStep | CallStep | SentStep
-
-
-def _replaced(value: Any, of: Callable[[Any], Any]) -> Any:
-    if isinstance(value, (Step, Row)):
-        return of(value)
-    if type(value) in (list, tuple):
-        return type(value)(_replaced(part, of) for part in value)
-    if type(value) is dict:
-        return {name: _replaced(part, of) for name, part in value.items()}
-    return value

@@ -126,6 +126,7 @@ IMAGES: dict[str, Callable[[Image.Image], Any]] = {
     "merge": lambda im: (Image.merge("RGB", im.split()[::-1]), Image.merge("RGB", im.split()[:1] * 3)),
     "merge others": lambda im: Image.merge("RGB", [*im.split()[:2], opened(2).resize(im.size).getchannel(0)]),
     "a wrong merge": lambda im: Image.merge("RGB", im.split()[:2]),
+    "tiles": lambda im: tiles(im.convert("RGB")),
     "blend": lambda im: Image.blend(im, im.transpose(0), 0.3),
     "alpha": lambda im: [change(im.convert("RGBA")) for change in ALPHA],
     "composite in RGBA": lambda im: [composed(one, im, mask, **more) for one, mask, more in composites(im)],
@@ -236,6 +237,22 @@ def canvases(x: Tensor) -> Any:
     return made, rows, [part.shape for part in made]
 
 
+def again_and_again(x: Tensor) -> Any:
+    """Longer than a chain of calls may be, for which Python allows no more frames."""
+    y, z = x, x.clone()
+    for k in range(400):
+        y = (y * 0.99).roll(1, 2)
+        z[0, k % 5, k % 7] = 0.01 * k
+    return y, z
+
+
+def tiles(im: Image.Image) -> Image.Image:
+    """As a puzzle."""
+    for k in range(300):
+        im.paste(im.crop((k % 9, k % 7, k % 9 + 5, k % 7 + 4)), (3 * k % 19, k % 16))
+    return im
+
+
 def written_wrongly(x: Tensor) -> Any:
     return [outcome(x[:, 1:3].copy_, x), outcome(x[0].masked_fill_, MASK, 3), outcome(x[:, :2].add_, "a"), x]
 
@@ -293,6 +310,7 @@ TENSORS: dict[str, Callable[[Tensor], Any]] = {
     "changed views": changed_views,
     "canvases": canvases,
     "written wrongly": written_wrongly,
+    "again and again": again_and_again,
     "picked": lambda x: (x.index_select(2, torch.arange(x.shape[2] - 1, -1, -1)), outcome(x.index_select, 0, MASK)),
     "legacy types": lambda x: (
         x.type("torch.FloatTensor") is x,
