@@ -247,7 +247,6 @@ def again_and_again(x: Tensor) -> Any:
 
 
 def tiles(im: Image.Image) -> Image.Image:
-    """As a puzzle."""
     for k in range(300):
         im.paste(im.crop((k % 9, k % 7, k % 9 + 5, k % 7 + 4)), (3 * k % 19, k % 16))
     return im
