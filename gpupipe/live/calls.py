@@ -235,6 +235,9 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
     """``tensor[index] = value``"""
     if not isinstance(tensor, WaitingTensor) or not isinstance(value, (int, float, Tensor)):
         return NotImplemented
+    same_view = View(Tensor.__getitem__, (index,))
+    if any(made is value and of is tensor and view == same_view for made, of, view in tensor.family or ()):
+        return None  # the end of tensor[index] *= number
     step, moves = _pixels(tensor) if tensor.family is None else None, None
     parts = index if isinstance(index, tuple) else (index,)
     plain = all(part is Ellipsis or isinstance(part, slice) for part in parts) and not isinstance(value, WaitingTensor)

@@ -260,6 +260,27 @@ def _paste(really: Callable[..., None], canvas: Any, im: Any, box: Any = None, m
     return None
 
 
+def _thumbnail(really: Callable[..., None], image: Any, *args: Any, **kwargs: Any) -> None:
+    """``Image.thumbnail``, which decodes files at a reduced size"""
+    step, made = known_step(image), None
+    if step is not None and type(image) is Image.Image:
+        with suppress(Exception):  # raised again with the image itself
+            given, small = _as_steps((args, kwargs), []), Image.new("1", image.size)
+            small.thumbnail(*args, **kwargs)
+            made = _step(_thumbnailed, (step, *given), {}, (small.height, small.width), step.mode)
+    if made is None:
+        return really(image, *args, **kwargs)
+    image._size = made.size[::-1]
+    become(image, made)
+    return None
+
+
+def _thumbnailed(image: Image.Image, args: Any, kwargs: Any) -> Image.Image:
+    made = image.copy()
+    made.thumbnail(*args, **kwargs)
+    return made
+
+
 def _color_of(canvas: Any) -> tuple[Any, ...] | None:
     """Return the arguments of ``Image.new`` that make an image; ``None`` if it has several colors, or if its pixels are
     also held by something that can change them."""
@@ -362,6 +383,7 @@ def install() -> None:
     for name in rows.ADJUSTED:
         catch(getattr(ImageEnhance, name).__init__, _enhancer)
     catch(Image.Image.paste, _paste)
+    catch(Image.Image.thumbnail, _thumbnail)
     catch(ImageDraw.Draw, _draw)
     for function in (Image.Image.getchannel, Image.merge, Image.blend, Image.alpha_composite):
         _calls(function)

@@ -148,7 +148,15 @@ class EpochIterator:
             raise StopIteration
         session.running.check(session.device)
         with session.running.one_at_a_time, one_thread_in_forks():
-            return self._next_of(session)
+            try:
+                return self._next_of(session)
+            except Exception:
+                raise
+            except BaseException:
+                # Interrupted at any point: threads and processes end with the epoch, and the next epoch gets new ones.
+                self.end()
+                session.running.close()
+                raise
 
     def _next_of(self, session: Source) -> Any:
         if self._plans is None:
@@ -179,9 +187,6 @@ class EpochIterator:
             if self._goes_on and isinstance(e, Exception):
                 raise  # raised by the script's code; torch's iterator continues with the next batch as well
             self.end()  # the state does not move; a new iter() starts afresh
-            if not isinstance(e, Exception):
-                # Interrupted at any point: threads and processes end with the epoch, and the next epoch gets new ones.
-                session.running.close()
             raise
         finally:
             self._meter.leave()

@@ -25,7 +25,7 @@ from gpupipe.engines.dali import engine as dali, executors
 from gpupipe.engines.dali.runner import Runner
 from gpupipe.engines.host.image_threads import ImageThreads, Making
 from gpupipe.engines.torch import engine as reference, worker_tasks as jobs
-from gpupipe.loader import epoch as iteration, plan_stream, planned, running
+from gpupipe.loader import bottleneck, epoch as iteration, plan_stream, planned, running
 from gpupipe.planning import epoch as planning
 from gpupipe.reading import paths, plan_workers as workers, torch_worker_processes as processes
 
@@ -140,6 +140,7 @@ PLACES: dict[str, tuple[Any, str, int, list[tuple[str, str]]]] = {
     "dali feed": (paths.PathReader, "_load", 3, [FOLDER]),
     "torch tail": (reference, "finish_plan", 3, [HERE, WORKERS]),
     "start": (workers.Workers, "_made", 1, [HERE, WORKERS]),
+    "leave": (bottleneck.Meter, "leave", 3, [HERE, WORKERS, FOLDER]),
     "items": (workers, "_items", 1, [WORKERS]),
     "job": (jobs.Decode, "_applied", 13, [HERE]),
     "message": (processes.WorkerIterator, "_try_get_data", 3, [WORKERS]),

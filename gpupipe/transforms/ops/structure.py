@@ -62,6 +62,8 @@ class Replay(HasMask):
 
     geometric = True
 
+    sendable = False
+
     calls: Objects
     """Functions of a PIL image in RGB, which return another one."""
     height: I32
