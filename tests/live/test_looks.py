@@ -237,8 +237,7 @@ def canvases(x: Tensor) -> Any:
     return made, rows, [part.shape for part in made]
 
 
-def again_and_again(x: Tensor) -> Any:
-    """Longer than a chain of calls may be, for which Python allows no more frames."""
+def again_and_again(x: Tensor) -> Any:  # longer than a chain of calls may be
     y, z = x, x.clone()
     for k in range(400):
         y = (y * 0.99).roll(1, 2)

@@ -247,7 +247,6 @@ CALLS: dict[str, Change] = {
     "pad": lambda x: torch.nn.functional.pad(x, (1, 2, 3, 4), mode="reflect"),
     "written": lambda x: (y := x.clone(), y[1].__setitem__(slice(2, 5), 0.25), y.__setitem__(1, y[1].mul_(2)))[0],
 }
-"""Calls that wait for an image."""
 
 
 def tensors_by(name: str, *, v2: bool) -> Callable[[random.Random, bool], Change] | None:
