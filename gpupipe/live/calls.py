@@ -52,8 +52,9 @@ def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return the result of a call, which waits."""
     # A true tensor that stands for another one may change.
     waiting = list(waiting_in((args, kwargs)))
-    depth = 1 + max((tensor.step.depth for tensor in waiting), default=0)
-    if kwargs.get("out") is not None or depth > DEEPEST or any("value" in vars(tensor) for tensor in waiting):
+    if any("value" in vars(tensor) or tensor.step.depth >= DEEPEST for tensor in waiting):
+        return NotImplemented
+    if kwargs.get("out") is not None:
         return NotImplemented
     metas, named = mapped((args, kwargs), _as_meta)
     try:
@@ -66,9 +67,7 @@ def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if meta is metas[0] and not _asks_for_layout(function, kwargs):
         return args[0]
     given, named = mapped((args, kwargs), _as_step)
-    step = CallStep(_BY_NAME.get(function, function), given, named, tuple(meta.shape), meta.dtype)
-    step.depth = depth
-    return WaitingTensor(step)
+    return WaitingTensor(CallStep(_BY_NAME.get(function, function), given, named, tuple(meta.shape), meta.dtype))
 
 
 _BY_NAME: dict[Any, Callable[..., Any]] = {Tensor.__pow__: Tensor.pow}
@@ -211,19 +210,16 @@ def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: A
     tried = _later(_with_changes, root, (tuple(views), function, args, tuple(kwargs.items())))
     if tried is NotImplemented or (tried.shape, tried.dtype) != (root.shape, root.dtype):
         return NotImplemented
-    step, before, depth = root.step, list[Any](), tried.step.depth
+    step, before = root.step, list[Any]()
     if isinstance(step, CallStep) and step.function is _with_changes:
-        depth = max([step.depth, *(1 + other.step.depth for other in waiting_in((args, kwargs)))])
         step, *before = step.args
     if len(before) == _MOST_CHANGES:
         return NotImplemented
     root.step = CallStep(_with_changes, (step, *before, tried.step.args[1]), {}, tuple(root.shape), root.dtype)
-    root.step.depth = depth
     for made, original, view in family:
         if original is not None and view is not None:
             shape, dtype = tuple(made.shape), made.dtype
             made.step = CallStep(view.function, (original.step, *view.args), dict(view.kwargs), shape, dtype)
-            made.step.depth = 1 + original.step.depth
     return tensor
 
 

@@ -201,10 +201,10 @@ def _point(really: Callable[..., Any], image: Any, lut: Any, mode: str | None = 
 
 
 def _split(really: Callable[..., Any], image: Any) -> Any:
+    if step_of(image) is None:
+        return really(image)
     bands = len(image.getbands())
-    if step_of(image) is None or bands == 1:
-        return (image.copy(),) if bands == 1 else really(image)
-    return tuple(image.getchannel(number) for number in range(bands))
+    return (image.copy(),) if bands == 1 else tuple(image.getchannel(number) for number in range(bands))
 
 
 _KEEP_INFO = ImageEnhance.Color, ImageEnhance.Sharpness

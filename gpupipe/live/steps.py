@@ -135,10 +135,10 @@ class Called(Step):
         function, args, kwargs: the call. Steps stand in the place of images and tensors that wait.
     """
 
-    __slots__ = ("args", "depth", "function", "kwargs")
+    __slots__ = ("args", "function", "kwargs")
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
-        self.function, self.args, self.kwargs, self.depth = function, args, kwargs, 1
+        self.function, self.args, self.kwargs = function, args, kwargs
 
     def call(self, value: Callable[[Any], Any]) -> Any:
         """Call the function with the values of the steps."""
@@ -175,7 +175,7 @@ class ImageStep(Called):
         source: the encoded image.
     """
 
-    __slots__ = ("_image", "_moves", "_origin", "mode", "size", "source")
+    __slots__ = ("_image", "_moves", "_origin", "depth", "mode", "size", "source")
 
     def __init__(
         self,
@@ -343,6 +343,10 @@ class Row(NamedTuple):
     job: int
     row: int
 
+    @property
+    def depth(self) -> int:
+        return 0
+
 
 _STEPS = Step, Row
 
@@ -357,7 +361,7 @@ class CallStep(Called):
         shape, dtype: of the result.
     """
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("depth", "dtype", "shape")
 
     def __init__(
         self,
@@ -369,6 +373,7 @@ class CallStep(Called):
     ):
         super().__init__(function, args, kwargs)
         self.shape, self.dtype = shape, dtype
+        self.depth: int = 1 + max((part.depth for part in self.parts()), default=0)
 
     def tensor(self) -> Tensor:
         """Return a new tensor."""

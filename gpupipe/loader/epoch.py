@@ -183,10 +183,10 @@ class EpochIterator:
                 self._finish(session)
         except SampleError:
             raise
-        except BaseException as e:
-            if self._goes_on and isinstance(e, Exception):
-                raise  # raised by the script's code; torch's iterator continues with the next batch as well
-            self.end()  # the state does not move; a new iter() starts afresh
+        except Exception:
+            # If the script's code raises, torch's iterator continues with the next batch as well.
+            if not self._goes_on:
+                self.end()  # the state does not move; a new iter() starts afresh
             raise
         finally:
             self._meter.leave()
