@@ -105,11 +105,17 @@ def epoch(loader: Any) -> dict[str, float]:
     for images, _ in loader:
         first = first or time.perf_counter() - began
         count += len(images)
-    return {
-        "wall": (time.perf_counter() - began) / count,
-        "cpu": (_cpu_seconds() - busy) / count,
-        "first": first,
-    }
+    wall = time.perf_counter() - began
+    return {"wall": wall / count, "cpu": (_idle() - busy) / count, "first": first}
+
+
+def _idle() -> float:
+    """Return the CPU seconds when nothing runs. A planned loader makes batches of its next epoch when one has ended."""
+    before = -1.0
+    while (now := _cpu_seconds()) - before > 0.02:
+        before = now
+        time.sleep(0.2)
+    return now
 
 
 def sent_bytes(own: Any) -> float:
