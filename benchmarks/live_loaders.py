@@ -4,8 +4,9 @@ Prediction: CPU per photograph at most 1.2 of ImageFolder's, at most 0.25 ms of 
 fast as torch with two workers.
 
 An own Dataset of photographs (RandomResizedCrop(224), flip, ToTensor, Normalize) and ``ImageFolder`` run in turns, with
-torch's loader, live, live without pixels (everything but the engine), and planned. A loader is made once and warmed up
-by an epoch. CPU time counts this process and its workers. Ratios are of the same round.
+torch's loader, live, live without pixels (everything but the engine), and planned; and torch's loader over a Dataset
+that only opens files and draws numbers, which every loader that runs the script's own code has to do. A loader is made
+once and warmed up by an epoch. CPU time counts this process and its workers. Ratios are of the same round.
 
     python benchmarks/live_loaders.py [--images N] [--epoch N ...] [--workers N ...] [--rounds N]
                                                                                # writes results/live_loaders_cpu.json
@@ -60,6 +61,16 @@ class Photographs(torch.utils.data.Dataset[Any]):
         return self.transform(Image.open(self.paths[index]).convert("RGB")), index
 
 
+class Draws(Photographs):
+    """Opens a file and draws the numbers of the transform."""
+
+    def __getitem__(self, index: int) -> Any:
+        crop, flip, *_ = TRANSFORM.transforms
+        with Image.open(self.paths[index]) as image:
+            window = crop.get_params(image, crop.scale, crop.ratio)
+        return torch.tensor(window), torch.rand(1) < flip.p
+
+
 class _NoPixels(Maker, Making):
     """Makes tensors of the right shape."""
 
@@ -85,6 +96,8 @@ def loader_of(way: str, own: Any, folder: Any, workers: int) -> Any:
     given: dict[str, Any] = {"batch_size": BATCH, "shuffle": True, "num_workers": workers}
     if way == "torch":
         return TorchLoader(own, **given)
+    if way == "draws":
+        return TorchLoader(Draws(own.paths, own.transform), **given)
     if way == "planned":
         return gpupipe.DataLoader(folder, device="cpu", **given)
     loader = gpupipe.DataLoader(own, device="cpu", **given)
@@ -138,7 +151,7 @@ def sent_bytes(own: Any) -> float:
     return sum(sizes) / len(own)
 
 
-WAYS = ("torch", "live", "without pixels", "planned")
+WAYS = ("torch", "live", "without pixels", "draws", "planned")
 
 
 def main() -> None:
