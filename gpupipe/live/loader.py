@@ -18,7 +18,7 @@ from .asked import Asked
 from .fetching import Asking, Collate, InWorker, Samples
 from .shipping import Shipment
 from .switch import switched
-from .trays import Trays, begin_here
+from .trays import Trays
 
 
 class LiveLoader(TorchLoader[Any]):
@@ -88,8 +88,6 @@ class _Here(_SingleProcessDataLoaderIter):
     def __init__(self, loader: LiveLoader):
         super().__init__(loader)
         self._waits = loader._waits
-        if self._waits:
-            begin_here()
 
     def pull(self) -> Shipment:
         """Return the next batch. Raises StopIteration, and what the script's code raises."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..codecs.decode import smaller_origin
+from ..engines.dali.pieces import AHEAD, rows_of_pieces
 from ..engines.host.image_batch import ImageBatch
 from ..imports import uncollected
 from ..reading.buffers import BatchPool
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 
 _MOST = 256
 """Images that DALI decodes at a time, at most."""
-_BYTES = 16 << 20
-"""Size of decoded images that DALI makes at a time, unless there would be too few of them."""
-_FOR_EACH_THREAD = 16
-_AHEAD = 3
-"""Pieces that DALI works on at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +149,7 @@ class OnCpu(Maker):
             from ..engines.dali.graph import DecoderOptions
 
         cpu = torch.device("cpu")
-        return decoding_runner([View()], cpu, DecoderOptions(), most=_MOST, threads=self.threads, ahead=_AHEAD)
+        return decoding_runner([View()], cpu, DecoderOptions(), most=_MOST, threads=self.threads, ahead=AHEAD)
 
     def start(self, recipe: Recipe) -> Making:
         if self._pool is None:
@@ -205,8 +200,9 @@ class _InThreads(Making):
 
         which = np.array(numbers, np.int64)
         windows, media = self._plan.windows[which], media_of(self._recipe)
+        nbytes = 3 * float(windows[:, 2:].astype(float).prod(axis=1).mean()) if numbers else 0.0
         pieces = []
-        for rows in _rows_of_pieces(windows, self._maker.threads):
+        for rows in rows_of_pieces(len(numbers), nbytes, self._maker.threads, _MOST):
             some = {"start0": windows[rows, :2], "shape0": windows[rows, 2:]}
             fed = {"media": [media[number] for number in which[rows].tolist()], **some}
             pieces.append(Piece((self._recipe, which[rows].tolist()), rows, fed))
@@ -312,14 +308,3 @@ class _InThreads(Making):
         for piece in self._pieces:
             piece.wanted = False
         self._images = iter(())
-
-
-def _rows_of_pieces(windows: I32, threads: int) -> list[slice]:
-    """Divide images into pieces that DALI decodes at a time, as equal as possible."""
-    count = len(windows)
-    if not count:
-        return []
-    each = 3 * float(windows[:, 2:].astype(float).prod(axis=1).mean())
-    most = min(max(_FOR_EACH_THREAD * threads, int(_BYTES / max(each, 1))), _MOST)
-    pieces = math.ceil(count / most)
-    return [slice(k * count // pieces, (k + 1) * count // pieces) for k in range(pieces)]

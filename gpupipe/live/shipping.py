@@ -64,8 +64,6 @@ class Shipment:
 def shipped(batch: Any, of: Fetched, after: States | None, *, waits: bool, sends: bool) -> Any:
     """Return a shipment of a batch, in the process that made it. See :class:`~.fetching.Collate`."""
     worker = get_worker_info() if sends else None
-    if not sends:
-        trays.turn()
     images.let_go()
     found = list({id(tensor): tensor for tensor in waiting_within(batch)}.values()) if waits else []
     recipe = recipe_of(found) if found else None

@@ -101,10 +101,6 @@ class _Writer:
             start, self._used = self._used, self._used + size
             return memoryview(self._room[start : start + size])  # type: ignore[arg-type]
 
-    def turn(self) -> None:
-        with self._lock:
-            self._tray = self._room = None
-
     def sent(self, encoded: Sequence[Data]) -> Sent:
         lengths, memory = list(map(len, encoded)), None
         with self._lock:
@@ -153,21 +149,9 @@ def begin(trays: Trays | None) -> None:
     _writer = _Writer(trays)
 
 
-def begin_here() -> None:
-    """Give trays to this process, which makes batches for itself."""
-    if _writer is None or _writer.process != os.getpid():
-        begin(Trays())
-
-
 def room(size: int) -> memoryview | None:
     """Return memory for an encoded image of the next batch; ``None`` if there is none."""
     return None if _writer is None else _writer.room(size)
-
-
-def turn() -> None:
-    """Let the next images belong to another batch. This one stays in this process."""
-    if _writer is not None:
-        _writer.turn()
 
 
 def sent(encoded: Sequence[Data]) -> Sent:

@@ -275,19 +275,6 @@ def test_a_fork_gives_nothing_back(own_trays: trays.Trays) -> None:
     assert own_trays.in_use[0] and kept
 
 
-def test_a_process_that_makes_its_own_batches(own_trays: trays.Trays) -> None:
-    first = trays.room(3)
-    trays.turn()
-    second = trays.room(2)
-    assert first is not None and second is not None
-    first[:], second[:] = b"abc", b"de"
-    assert [bytes(own_trays.arrays[k, :3]) for k in range(2)] == [b"abc", b"de\0"]
-    del first
-    trays.turn()
-    third = trays.room(3)
-    assert third is not None and bytes(third) == b"abc" and bytes(second) == b"de"
-
-
 def test_later_workers_get_the_trays_of_earlier_ones(root: Path) -> None:
     loader = DataLoader(Opened(root), batch_size=2, num_workers=2, device="cpu")
     made: list[trays.Trays] = loader._session.loader.trays  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from support import in_a_child, in_threads
 
 from gpupipe import transforms as T
 from gpupipe.engines.dali.graph import MEDIA
-from gpupipe.engines.dali.pieces import rows_of_pieces
+from gpupipe.engines.dali.pieces import decoded_bytes, rows_of_pieces
 from gpupipe.engines.dali.runner import Failed, GivenUp, Piece, Runner
 from gpupipe.errors import EngineError
 from gpupipe.reading.reader import Loaded
@@ -189,7 +189,7 @@ def loaded(side: int, count: int, *transforms: Any) -> Loaded:
 def test_pieces_have_some_megabytes_and_enough_for_each_thread(
     side: int, count: int, threads: int, pieces: int
 ) -> None:
-    rows = rows_of_pieces(loaded(side, count, T.ToImage()), count, threads)
+    rows = rows_of_pieces(count, decoded_bytes(loaded(side, count, T.ToImage())), threads)
     assert len(rows) == pieces
     assert [i for some in rows for i in range(count)[some]] == list(range(count))
     lengths = [some.stop - some.start for some in rows]
@@ -197,9 +197,9 @@ def test_pieces_have_some_megabytes_and_enough_for_each_thread(
 
 
 def test_the_window_of_a_first_crop_counts_and_not_the_image() -> None:
-    assert len(rows_of_pieces(loaded(2000, 64, T.RandomCrop(100), T.ToImage()), 64, 2)) == 1
+    assert len(rows_of_pieces(64, decoded_bytes(loaded(2000, 64, T.RandomCrop(100), T.ToImage())), 2)) == 1
 
 
 def test_images_of_unknown_size_are_one_piece() -> None:
     plan = Plan(0, 0, 0, np.arange(64), np.arange(64, dtype=np.uint64), 64, 0)
-    assert rows_of_pieces(Loaded(plan), 64, 2) == [slice(0, 64)]
+    assert rows_of_pieces(64, decoded_bytes(Loaded(plan)), 2) == [slice(0, 64)]

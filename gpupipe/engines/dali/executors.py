@@ -27,7 +27,7 @@ from ...types import Plan
 from ..delivery import to_device
 from ..host.image_threads import ImageThreads, Making
 from .graph_end import GraphEnd
-from .pieces import AHEAD, rows_of_pieces
+from .pieces import AHEAD, decoded_bytes, rows_of_pieces
 from .runner import Failed, Piece, Runner
 
 
@@ -177,7 +177,7 @@ class GraphThenThreads(Executor):
         count = len(ready.plan) * self.pictures
         pieces = tuple(
             Piece(ready, rows, {name: value[rows] for name, value in fed.items()})
-            for rows in rows_of_pieces(ready, count, self.setup.threads)
+            for rows in rows_of_pieces(count, decoded_bytes(ready), self.setup.threads)
         )
         for piece in pieces:
             if self._only_decodes and ready.pixels is not None and all(map(len, ready.pixels[piece.rows])):

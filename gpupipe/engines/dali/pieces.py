@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING
 
 from ...reading.windows import window_of
@@ -18,19 +19,19 @@ _FOR_EACH_THREAD = 16
 """Minimum number of images per thread in a piece: with fewer, DALI's threads wait for the last one too often."""
 
 
-def images_of_a_piece(nbytes: float, threads: int) -> int:
-    """Return the maximum number of images in a piece, if a decoded image has ``nbytes`` bytes; 0 means unknown or
-    none."""
-    return max(_FOR_EACH_THREAD * threads, int(_BYTES / max(nbytes, 1)))
+def rows_of_pieces(count: int, nbytes: float, threads: int, most: int = sys.maxsize) -> list[slice]:
+    """Divide the rows of a batch of ``count`` images into pieces as equal as possible.
 
-
-def rows_of_pieces(ready: Loaded, count: int, threads: int) -> list[slice]:
-    """Divide the rows of a batch of ``count`` images into pieces as equal as possible."""
-    pieces = math.ceil(count / images_of_a_piece(_decoded_bytes(ready), threads))
+    Args:
+        nbytes: average bytes of a decoded image; 0 if unknown.
+        most: maximum number of images in a piece.
+    """
+    each = max(_FOR_EACH_THREAD * threads, int(_BYTES / max(nbytes, 1)))
+    pieces = math.ceil(count / min(each, most))
     return [slice(k * count // pieces, (k + 1) * count // pieces) for k in range(pieces)]
 
 
-def _decoded_bytes(ready: Loaded) -> float:
+def decoded_bytes(ready: Loaded) -> float:
     """Return the average bytes of a decoded image; 0 if unknown."""
     plan = ready.plan
     window = window_of((plan.ops if ready.ops is None else ready.ops) or ())
