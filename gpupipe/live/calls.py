@@ -7,81 +7,24 @@ that they are called on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from ..transforms import ops
 from . import rows
-from .steps import DEEPEST, CallStep, Move, PixelStep, mapped
-from .tensors import KNOWN, Member, View, WaitingTensor, same, shared, waiting_in
-
-_MEANT = (int, float, bool, str, type(None), np.number, torch.dtype, torch.device, torch.memory_format)
-
-
-def _known(value: Any) -> bool:
-    """Return whether an argument can be kept with a call: a constant, a tensor that waits, or one like a mask."""
-    if isinstance(value, (tuple, list)):
-        return all(map(_known, value))
-    if type(value) is Tensor:  # not indices, which may be too large
-        known = value.dtype is torch.bool or value.dtype.is_floating_point
-        return known and value.device.type == "cpu" and not value.requires_grad
-    return value is Ellipsis or isinstance(value, (*_MEANT, slice, WaitingTensor))
-
-
-def _as_step(value: Any) -> Any:
-    """Return the step of a tensor that waits, and a copy of a true one, which a script may change."""
-    if isinstance(value, WaitingTensor):
-        return value.step
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def _as_meta(value: Any) -> Any:
-    """Return a tensor without values for a tensor."""
-    return torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, Tensor) else value
-
-
-def _later(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return the result of a call, which waits."""
-    # A true tensor that stands for another one may change.
-    waiting = list(waiting_in((args, kwargs)))
-    if any("value" in vars(tensor) or tensor.step.depth >= DEEPEST for tensor in waiting):
-        return NotImplemented
-    if kwargs.get("out") is not None:
-        return NotImplemented
-    metas, named = mapped((args, kwargs), _as_meta)
-    try:
-        with torch.no_grad():
-            meta = function(*metas, **named)
-    except Exception:  # raised again with true tensors
-        return NotImplemented
-    if not isinstance(meta, Tensor):
-        return NotImplemented
-    if meta is metas[0] and not _asks_for_layout(function, kwargs):
-        return args[0]
-    given, named = mapped((args, kwargs), _as_step)
-    return WaitingTensor(CallStep(_BY_NAME.get(function, function), given, named, tuple(meta.shape), meta.dtype))
-
-
-_BY_NAME: dict[Any, Callable[..., Any]] = {Tensor.__pow__: Tensor.pow}
-"""Functions that can be pickled, by those that cannot."""
-
-
-def _asks_for_layout(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a function may copy depending on the order of values in memory, which nothing here knows."""
-    return function is Tensor.contiguous or "memory_format" in kwargs
+from .changes import in_place, new_memory, with_changes
+from .later import as_meta, can_keep, later, like
+from .steps import CallStep, Move, PixelStep
+from .tensors import KNOWN, Alias, WaitingTensor, shared, waiting_in
 
 
 def _new(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A function whose result has memory of its own"""
-    return _later(function, *args, **kwargs) if _known(args) and _known(tuple(kwargs.values())) else NotImplemented
+    return later(function, *args, **kwargs) if can_keep(args) and can_keep(tuple(kwargs.values())) else NotImplemented
 
 
 def _of_floats(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -98,7 +41,7 @@ def _view(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) 
     if made is NotImplemented or made is tensor:
         return made
     step = made.step
-    return shared(tensor, made, View(function, tuple(step.args[1:]), tuple(step.kwargs.items())))
+    return shared(tensor, made, Alias(function, tuple(step.args[1:]), tuple(step.kwargs.items())))
 
 
 def _to(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +81,7 @@ def _joined(function: Callable[..., Any], tensors: Any, *args: Any, **kwargs: An
         return WaitingTensor(CallStep(function, (steps,), {}, (len(steps), *shape), dtype))
     if not all(isinstance(tensor, Tensor) and tensor.device.type == "cpu" for tensor in tensors):
         return NotImplemented
-    return _later(function, tensors, *args, **kwargs)
+    return later(function, tensors, *args, **kwargs)
 
 
 def _pixels(tensor: Any) -> PixelStep | None:
@@ -153,150 +96,6 @@ def _op(tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: tuple[Mo
     return WaitingTensor(PixelStep(step, redo, moves, (step.shape[0], *size), step.dtype))
 
 
-# ---- changes in place
-
-
-@dataclass(frozen=True)
-class _Memory:
-    """A call that returns new memory."""
-
-    function: Callable[..., Tensor]
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...] = ()
-
-    def made(self, **kwargs: Any) -> Tensor:
-        return self.function(*self.args, **{**dict(self.kwargs), **kwargs})
-
-
-def _with_changes(x: Tensor | _Memory, *changes: Any) -> Tensor:
-    """Return a tensor after changes in place, each of one of its views: (views, function, args, kwargs)."""
-    x = x.made() if isinstance(x, _Memory) else x.clone()
-    for views, function, args, kwargs in changes:
-        part = x
-        for view in views:
-            part = view(part)
-        function(part, *args, **dict(kwargs))
-    return x
-
-
-_ALIASES = {same}
-for _name in ("unsqueeze", "squeeze", "permute", "transpose", "detach", "movedim", "swapaxes", "narrow", "select"):
-    _ALIASES |= {getattr(of, _name) for of in (Tensor, torch)}
-"""Functions that always return a view, if all indices are whole numbers and slices."""
-
-
-def _always(view: View) -> bool:
-    """Return whether a view certainly shares memory with its tensor: some are copies if values lie in another order."""
-    if view.function is not Tensor.__getitem__:
-        return view.function in _ALIASES
-    (index,) = view.args
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts)
-
-
-def _in_place(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that changes a tensor in place, with those that share its memory, and returns it"""
-    if not isinstance(tensor, WaitingTensor) or not _known(args) or not _known(tuple(kwargs.values())):
-        return NotImplemented
-    family = tensor.family or [Member(tensor)]
-    if not all(member.view is None or _always(member.view) for member in family):
-        return NotImplemented
-    if any(other.family is not None and other.family is tensor.family for other in waiting_in((args, kwargs))):
-        return NotImplemented  # torch refuses some parts of one tensor
-    of, views, root = {id(member.tensor): member for member in family}, list[View](), tensor
-    while (member := of[id(root)]).of is not None and member.view is not None:
-        views.insert(0, member.view)
-        root = member.of
-    tried = _later(_with_changes, root, (tuple(views), function, args, tuple(kwargs.items())))
-    if tried is NotImplemented or (tried.shape, tried.dtype) != (root.shape, root.dtype):
-        return NotImplemented
-    step, before = root.step, list[Any]()
-    if isinstance(step, CallStep) and step.function is _with_changes:
-        step, *before = step.args
-    if len(before) == _MOST_CHANGES:
-        return NotImplemented
-    root.step = CallStep(_with_changes, (step, *before, tried.step.args[1]), {}, tuple(root.shape), root.dtype)
-    for made, original, view in family:
-        if original is not None and view is not None:
-            shape, dtype = tuple(made.shape), made.dtype
-            made.step = CallStep(view.function, (original.step, *view.args), dict(view.kwargs), shape, dtype)
-    return tensor
-
-
-_MOST_CHANGES = 128
-"""Changes of one tensor: those of its views are noted once more with each."""
-
-
-def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:
-    """``tensor[index] = value``"""
-    if not isinstance(tensor, WaitingTensor) or not isinstance(value, (int, float, Tensor)):
-        return NotImplemented
-    same_view = View(Tensor.__getitem__, (index,))
-    if any(made is value and of is tensor and view == same_view for made, of, view in tensor.family or ()):
-        return None  # the end of tensor[index] *= number
-    step, moves = _pixels(tensor) if tensor.family is None else None, None
-    parts = index if isinstance(index, tuple) else (index,)
-    plain = all(part is Ellipsis or isinstance(part, slice) for part in parts) and not isinstance(value, WaitingTensor)
-    if plain and step is not None and step.dtype.is_floating_point:
-        window = _window(step.shape, parts)
-        if window is not None and min(window[2:]) > 0:
-            moves = rows.found(rows.erase, step.size, *window, value)
-    if moves is not None:
-        kept = value.clone() if isinstance(value, Tensor) else value
-        tensor.step = _op(tensor, lambda x: _with_changes(x, ((), function, (index, kept), ())), moves).step
-        return None
-    if list(waiting_in(index)) or _in_place(function, tensor, index, value) is NotImplemented:
-        return NotImplemented
-    return None
-
-
-def _memory(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A function that returns memory for images, which scripts write to: what was written may wait"""
-    if (
-        not _known(args)
-        or not _known(tuple(kwargs.values()))
-        or kwargs.keys() - {"dtype", "device", "size", "fill_value"}
-    ):
-        return NotImplemented
-    memory = _Memory(function, args, tuple(kwargs.items()))
-    try:
-        meta = memory.made(device="meta")
-        if function in _FACTORIES:  # another process may have another default
-            memory = _Memory(function, args, (*kwargs.items(), ("dtype", meta.dtype)))
-    except Exception:  # raised again
-        return NotImplemented
-    of_images = meta.dim() > 2 and (meta.dtype is torch.uint8 or meta.dtype.is_floating_point)
-    if not of_images or torch.device(kwargs.get("device") or "cpu").type != "cpu":
-        return NotImplemented
-    return WaitingTensor(CallStep(_with_changes, (memory,), {}, tuple(meta.shape), meta.dtype))
-
-
-def _new_memory(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """``tensor.new_zeros``, ``zeros_like`` and others"""
-    made = NotImplemented
-    if isinstance(tensor, WaitingTensor):
-        made = _memory(partial(_made_like, function, tuple(tensor.shape), tensor.dtype), *args, **kwargs)
-    return _like(function, tensor, *args, **kwargs) if made is NotImplemented else made
-
-
-def _made_like(function: Any, shape: tuple[int, ...], dtype: torch.dtype, *args: Any, **kwargs: Any) -> Tensor:
-    made: Tensor = function(torch.empty(shape, dtype=dtype, device=kwargs.get("device")), *args, **kwargs)
-    return made
-
-
-class Canvases(TorchFunctionMode):
-    """While it is active, memory for images waits: collate functions write images of different sizes to it."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func in _FACTORIES and (made := _memory(func, *args, **given)) is not NotImplemented:
-            return made
-        return func(*args, **given)
-
-
-_FACTORIES = {torch.empty, torch.full, torch.ones, torch.zeros}
-
-
 # ---- parts of a batch
 
 
@@ -309,9 +108,9 @@ def _unbound(function: Callable[..., Any], tensor: Any, dim: int = 0) -> Any:
 
 def _divided(function: Callable[..., Any], tensor: Any, how: Any, dim: int = 0) -> Any:
     """``split`` and ``chunk``: views side by side"""
-    if not isinstance(tensor, WaitingTensor) or not _known(how):
+    if not isinstance(tensor, WaitingTensor) or not can_keep(how):
         return NotImplemented
-    lengths = [part.shape[dim] for part in function(_as_meta(tensor), how, dim)]
+    lengths = [part.shape[dim] for part in function(as_meta(tensor), how, dim)]
     ends, before = list(accumulate(lengths)), (slice(None),) * (dim % tensor.dim())
     return tuple(tensor[(*before, slice(end - length, end))] for length, end in zip(lengths, ends, strict=True))
 
@@ -319,7 +118,7 @@ def _divided(function: Callable[..., Any], tensor: Any, how: Any, dim: int = 0) 
 def _selected(function: Callable[..., Any], tensor: Any, dim: Any, index: Any) -> Any:
     """``index_select`` of numbers within the tensor"""
     known = isinstance(tensor, WaitingTensor) and _within(tensor, dim, index)
-    return _later(function, tensor, dim, index) if known else NotImplemented
+    return later(function, tensor, dim, index) if known else NotImplemented
 
 
 def _within(tensor: Tensor, dim: int, index: Any) -> bool:
@@ -339,7 +138,7 @@ def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
     if step is not None and len(parts) <= 3 and all(part is Ellipsis or isinstance(part, slice) for part in parts):
         window = _window(step.shape, parts)
     if window is None and isinstance(tensor, WaitingTensor) and tensor.dim() and _within(tensor, 0, index):
-        return _later(function, tensor, index)
+        return later(function, tensor, index)
     if window is None:
         made = _view(function, tensor, index)
         stacked = isinstance(index, int) and isinstance(tensor.step, CallStep) and tensor.step.function is torch.stack
@@ -350,7 +149,7 @@ def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
     if moves is None:
         return _view(function, tensor, index)
 
-    view = View(function, (index,))
+    view = Alias(function, (index,))
     return shared(tensor, _op(tensor, view, moves), view)
 
 
@@ -364,6 +163,29 @@ def _window(shape: tuple[int, ...], parts: tuple[Any, ...]) -> tuple[int, int, i
         return None
     (first, last, _), (top, bottom, _), (left, right, _) = (p.indices(n) for p, n in zip(parts, shape, strict=True))
     return (top, left, bottom - top, right - left) if (first, last) == (0, shape[0]) else None
+
+
+def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any) -> Any:
+    """``tensor[index] = value``"""
+    if not isinstance(tensor, WaitingTensor) or not isinstance(value, (int, float, Tensor)):
+        return NotImplemented
+    same_view = Alias(Tensor.__getitem__, (index,))
+    if any(made is value and of is tensor and view == same_view for made, of, view in tensor.family or ()):
+        return None  # the end of tensor[index] *= number
+    step, moves = _pixels(tensor) if tensor.family is None else None, None
+    parts = index if isinstance(index, tuple) else (index,)
+    plain = all(part is Ellipsis or isinstance(part, slice) for part in parts) and not isinstance(value, WaitingTensor)
+    if plain and step is not None and step.dtype.is_floating_point:
+        window = _window(step.shape, parts)
+        if window is not None and min(window[2:]) > 0:
+            moves = rows.found(rows.erase, step.size, *window, value)
+    if moves is not None:
+        kept = value.clone() if isinstance(value, Tensor) else value
+        tensor.step = _op(tensor, lambda x: with_changes(x, ((), function, (index, kept), ())), moves).step
+        return None
+    if list(waiting_in(index)) or in_place(function, tensor, index, value) is NotImplemented:
+        return NotImplemented
+    return None
 
 
 def _flip(function: Callable[..., Any], tensor: Any, *dims: Any, **kwargs: Any) -> Any:
@@ -416,7 +238,7 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
         step = _pixels(tensor) if floats and len(args) == 1 and not kwargs else None
         found = _affine(name, args[0], step) if step is not None else None
         if inplace and (found is None or tensor.family is not None):
-            return _in_place(function, tensor, *args, **kwargs)
+            return in_place(function, tensor, *args, **kwargs)
         if step is None or found is None:
             return _new(function, tensor, *args, **kwargs)
         move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
@@ -435,13 +257,6 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
 
 def _requires_grad(function: Callable[..., Any], tensor: Any, requires_grad: bool = True) -> Any:
     return NotImplemented if requires_grad else tensor
-
-
-def _like(function: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that only asks a tensor for its shape and type"""
-    if not isinstance(tensor, WaitingTensor) or list(waiting_in((args, kwargs))):
-        return NotImplemented
-    return function(torch.empty(tensor.shape, dtype=tensor.dtype), *args, **kwargs)
 
 
 def _as(function: Callable[..., Any], tensor: Any, other: Any) -> Any:
@@ -475,10 +290,10 @@ _register(_unbound, "unbind")
 _register(_divided, "split", "chunk")
 _register(_requires_grad, "requires_grad_")
 _register(_as, "expand_as", "view_as", "reshape_as", "type_as", "resize_as_")
-_register(_like, "new_tensor")
-_register(_new_memory, "zeros_like", "ones_like", "empty_like", "full_like")
-_register(_new_memory, "new_zeros", "new_ones", "new_full", "new_empty", "new")
-_register(_in_place, "copy_", "fill_", "zero_", "clamp_", "clip_", "masked_fill_")
+_register(like, "new_tensor")
+_register(new_memory, "zeros_like", "ones_like", "empty_like", "full_like")
+_register(new_memory, "new_zeros", "new_ones", "new_full", "new_empty", "new")
+_register(in_place, "copy_", "fill_", "zero_", "clamp_", "clip_", "masked_fill_")
 _register(_selected, "index_select")
 KNOWN[Tensor.__getitem__] = _item
 for _name in ("add", "sub", "mul", "div"):

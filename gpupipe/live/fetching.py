@@ -17,7 +17,7 @@ from ..planning.bad_samples import OnError
 from ..stages import USER_CODE
 from . import functions, looks, trays
 from .asked import Asked, Fetched, States
-from .calls import Canvases
+from .changes import Canvases
 from .shipping import Shipment, shipped, waiting_within
 from .switch import switched, turn_on_for_good
 from .tensors import make

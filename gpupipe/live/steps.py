@@ -74,13 +74,13 @@ class Move(NamedTuple):
     """(height, width) of the result."""
 
 
-class Step:
+class Waits:
     """Something that waits."""
 
     __slots__ = ()
 
 
-class Encoded(Step):
+class Encoded(Waits):
     """A plain JPEG image that was opened and not decoded: the first step.
 
     Attributes:
@@ -128,7 +128,7 @@ DEEPEST = 64
 """Calls of calls, at most: each takes several of the frames that Python allows."""
 
 
-class Called(Step):
+class Called(Waits):
     """The result of a call of a library's function, which is made later.
 
     Args:
@@ -188,7 +188,7 @@ class ImageStep(Called):
     ):
         super().__init__(function, args, kwargs)
         self.size, self.mode = size, mode
-        before: Any = args[0] if isinstance(args[0], Step) else self.parts()[0]
+        before: Any = args[0] if isinstance(args[0], Waits) else self.parts()[0]
         self.source: Encoded = before.source
         self._moves: tuple[Move, ...] | None = None
         if moves is not None and before.moves is not None:
@@ -242,7 +242,7 @@ class ImageStep(Called):
         self._image = None
 
 
-class _Origin(Step):
+class _Origin(Waits):
     """Stands for the image that calls begin with."""
 
     __slots__ = ()
@@ -285,7 +285,7 @@ class Again:
 AnyImage = Encoded | ImageStep
 
 
-class PixelStep(Step):
+class PixelStep(Waits):
     """A tensor [C, H, W] that waits and that an engine can make: an image as a tensor, and ops on it.
 
     Args:
@@ -348,7 +348,7 @@ class Row(NamedTuple):
         return 0
 
 
-_STEPS = Step, Row
+_STEPS = Waits, Row
 
 
 class CallStep(Called):

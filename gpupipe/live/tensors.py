@@ -37,7 +37,7 @@ class _StandsFor(type(Tensor)):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class View:
+class Alias:
     """A function that returns a view of a tensor, and its other arguments."""
 
     function: Callable[..., Any]
@@ -55,7 +55,7 @@ class Member(NamedTuple):
     tensor: WaitingTensor
     of: WaitingTensor | None = None
     """The tensor that it is a view of."""
-    view: View | None = None
+    view: Alias | None = None
 
 
 class WaitingTensor(Tensor, metaclass=_StandsFor):
@@ -118,7 +118,7 @@ class WaitingTensor(Tensor, metaclass=_StandsFor):
         kind = WAITING_CLASSES.get(cls)
         if kind is None or not is_on() or "value" in vars(self):
             return make(self).as_subclass(cls)
-        return shared(self, kind(self.step), View(same))
+        return shared(self, kind(self.step), Alias(same))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         plain = is_on() and not _of_script(vars(self))
@@ -241,7 +241,7 @@ def same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def shared(original: WaitingTensor, made: WaitingTensor, view: View) -> WaitingTensor:
+def shared(original: WaitingTensor, made: WaitingTensor, view: Alias) -> WaitingTensor:
     """Note that a tensor that waits may share the memory of another one, as ``view`` of it does. Returns it."""
     family = [Member(original)] if original.family is None else original.family
     family.append(Member(made, original, view))
