@@ -190,7 +190,7 @@ _TENSORS: dict[str, Callable[..., Moves | None]] = {
 }
 """Rows of functions that torchvision has for tensors, by their names in v1 and, without ``_image``, in v2."""
 
-_ROUNDED = ("adjust_saturation", "adjust_sharpness", "autocontrast", "resize")
+_ROUNDED = ("adjust_hue", "adjust_saturation", "adjust_sharpness", "autocontrast", "resize")
 _OF_V1 = {
     "pad": lambda step, padding, fill=0, *more: (
         None if isinstance(fill, (tuple, list)) else _TENSORS["pad"](step, padding, fill, *more)

@@ -217,7 +217,7 @@ V2 = {
 }
 """Where v2 has others."""
 BYTES = {"equalize", "posterize"}
-FLOATS = {"normalize", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 resize"}
+FLOATS = {"normalize", "v1 adjust_hue", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 resize"}
 
 
 IN_OTHER_ORDER = {"v1 adjust_hue", "v1 adjust_saturation", "v1 adjust_sharpness", "v1 autocontrast", "v1 gaussian_blur"}
