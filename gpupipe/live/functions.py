@@ -293,13 +293,22 @@ def _fast_collate(really: Callable[..., Any], batch: Any) -> Any:
     return really(batch)
 
 
-def install() -> None:
-    """Catch the functions of all libraries that are imported. Installed once per process; repeated for libraries that
-    were imported since."""
+def _catch_torch() -> None:
     pillow.install()
     catch(torch_collate.collate_tensor_fn, _collate_tensors)
     catch(torch.nn.Parameter.__new__, _parameter)
-    if "torchvision" in sys.modules:
-        _catch_torchvision()
-    if (loader := sys.modules.get("timm.data.loader")) is not None:
-        catch(loader.fast_collate, _fast_collate)
+
+
+def _catch_timm() -> None:
+    catch(sys.modules["timm.data.loader"].fast_collate, _fast_collate)
+
+
+_NOT_YET = {"torch": _catch_torch, "torchvision": _catch_torchvision, "timm.data.loader": _catch_timm}
+"""What catches the functions of a library, by its module."""
+
+
+def install() -> None:
+    """Catch the functions of all libraries that are imported. Repeated for libraries that were imported since."""
+    for name in [name for name in _NOT_YET if name in sys.modules]:
+        _NOT_YET[name]()
+        _NOT_YET.pop(name, None)  # another thread may have done the same
