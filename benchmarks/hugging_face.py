@@ -26,7 +26,13 @@ from torch.utils.data import DataLoader as TorchLoader
 
 import gpupipe
 
-MEASURES = ("benchmarks/live_loaders.py", "gpupipe/formats/huggingface.py", "gpupipe/live", "gpupipe/reading")
+MEASURES = (
+    "benchmarks/live_loaders.py",
+    "gpupipe/formats/huggingface.py",
+    "gpupipe/live",
+    "gpupipe/reading",
+    "gpupipe/sources/arrow.py",
+)
 WAYS = ("torch", "live", "reader")
 
 

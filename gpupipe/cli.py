@@ -49,7 +49,7 @@ Source = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, parquet, hdf5, ..."),
+    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, tfrecord, hdf5, ..."),
 ]
 ImageColumn = Annotated[
     str | None,

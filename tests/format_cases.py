@@ -28,7 +28,6 @@ __all__ = [
     "bad",
     "content",
     "numbered",
-    "table",
     "write_hdf5",
     "write_huggingface",
     "write_manifest",
@@ -127,27 +126,7 @@ def write_hdf5(images: Images, folder: Path, **options: Any) -> Path:
     return folder / "images.h5"
 
 
-# ---- Parquet, Hugging Face
-
-
-def table(images: Images, *, struct_of: bool = True) -> Any:
-    import pyarrow as pa
-
-    column = [{"bytes": image, "path": f"{i}.jpg"} for i, image in enumerate(images)] if struct_of else list(images)
-    return pa.table({"image": column, "label": list(range(len(images)))})
-
-
-def parquet_writer(**options: Any) -> Callable[[Images, Path], Path]:
-    def write(images: Images, folder: Path) -> Path:
-        import pyarrow.parquet as pq
-
-        whole = table(images)
-        for k, share in enumerate(shares(images)):
-            part = whole.slice(share.start, len(share))
-            pq.write_table(part, folder / f"train-{k:05d}.parquet", row_group_size=5, **options)
-        return folder
-
-    return write
+# ---- Hugging Face
 
 
 def write_huggingface(images: Images, folder: Path) -> Path:
@@ -186,7 +165,6 @@ CASES = {
     "tfrecord": Case("TFRecord", write_tfrecord, "-of-00002"),
     "hdf5": Case("HDF5", write_hdf5, ".h5"),
     "hdf5-chunked": Case("HDF5", _hdf5_chunked, ".h5"),
-    "parquet": Case("Parquet", parquet_writer(compression="none"), ".parquet"),
     "huggingface": Case("HuggingFace", write_huggingface, ".arrow"),
     "manifest": Case("Manifest", write_manifest, ".bin"),
 }

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..formats.hdf5 import HDF5
     from ..formats.huggingface import HuggingFace
     from ..formats.manifest import Manifest
-    from ..formats.parquet import Parquet
     from ..formats.tfrecord import TFRecord
     from ..formats.webdataset import WebDataset
     from ..formats.zip import Zip
@@ -38,7 +37,6 @@ __all__ = [
     "ImageList",
     "Manifest",
     "Mixture",
-    "Parquet",
     "Remote",
     "SegmentationFolder",
     "Subset",

@@ -83,7 +83,6 @@ class Sharded(Format):
         rows: makes the source from the files, ``storage=`` and ``columns=``.
         files: the files, and the storage that opens them.
         image, label: names that the script passed, or :class:`Usual` ones.
-        taken: names that ``columns`` must not contain.
     """
 
     _what = "files"
@@ -97,12 +96,10 @@ class Sharded(Format):
         options: ImageOptions,
         image: str | Sequence[str] | None = None,
         label: str | None = None,
-        *,
-        taken: Sequence[str | None] = (),
     ):
         paths, storage = files
         given: Mapping[str, Any] = options
-        columns = checked_columns(given.get("columns", ()), type(self).__name__, taken)
+        columns = checked_columns(given.get("columns", ()), type(self).__name__)
         source = rows(paths, storage=storage, columns=columns)
         super().__init__(source, transform, options)
         self._check_names(source, image, label)

@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from ..errors import DatasetError, no_such_path
 from ..printable import printable
+from ..sources.arrow import bytes_of, checked_labels, further_of
 from ..sources.base import Listing, Source
 from ..sources.columns import checked_columns
 from ..sources.rows import Row, RowTable
 from ..sources.storage import LOCAL
 from ..transforms.compose import Transforms
 from .base import Format, TableOptions
-from .tables import bytes_of, checked_labels, further_of
 
 I64 = npt.NDArray[np.int64]
 
@@ -112,7 +112,10 @@ class HuggingFaceRows(Source):
         first = np.cumsum([0, *(len(chunk.starts) for chunk in chunks)])
         chosen = np.arange(first[-1]) if self._chosen is None else self._chosen
         labels = self._labels
-        values = further_of(self.dataset.data, self.columns)
+        try:
+            values = further_of(self.dataset.data, self.columns)
+        except ValueError as e:
+            raise DatasetError(f"HuggingFace: {e}; correct columns=") from None
         # A row is in the last chunk that begins at or before it.
         for i, k in zip(chosen.tolist(), (np.searchsorted(first, chosen, side="right") - 1).tolist(), strict=True):
             path, row = chunks[k].row(i - int(first[k]), i)
@@ -211,7 +214,8 @@ class HuggingFace(Format):
     Not supported: streams; datasets in memory; several splits; ``Image(mode=...)`` other than RGB.
 
     Args:
-        dataset: A map-style ``datasets.Dataset`` in files, such as ``load_dataset(..., split="train")``.
+        dataset: A map-style ``datasets.Dataset`` in files, such as ``load_dataset(..., split="train")``; for Parquet
+            files, ``load_dataset("parquet", data_files=..., split="train")``.
         image: The column of images. ``None``: the only one of type ``Image``.
         label: The column of class numbers or names. ``None``: the only ``ClassLabel``, or ``label`` if it exists.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
@@ -26,6 +27,11 @@ _OTHERS = (
         re.compile(r"\.(arrow|feather|ipc)$"),
         "datasets",
         "gpupipe.datasets.HuggingFace(datasets.Dataset.from_file(...))",
+    ),
+    (
+        re.compile(r"\.parquet$"),
+        "datasets",
+        'gpupipe.datasets.HuggingFace(datasets.load_dataset("parquet", data_files=..., split="train"), ...)',
     ),
 )
 """(end of file names, library that reads these files, what to pass to the loader)"""
@@ -64,25 +70,28 @@ def format_of(path: str) -> type[Format] | None:
     for kind in formats().values():
         if kind.is_at(home if is_folder else plain_name(path), entries):
             return kind
-    # Class folders are no format, whatever lies beside them.
-    if any(os.path.isdir(os.path.join(home, name)) for name in entries if not name.startswith(".")):
-        return None
-    for name in entries if is_folder else [path]:
+    for name in _files(home, entries) if is_folder else [path]:
         for kind in formats().values():
             if kind.suffixes and plain_name(name.lower()).endswith(kind.suffixes):
                 return kind
     return None
 
 
+def _files(folder: str, entries: Sequence[str]) -> Sequence[str]:
+    """Return what a folder holds; nothing if it has class folders, which are no format, whatever lies beside them."""
+    has_folders = any(os.path.isdir(os.path.join(folder, name)) for name in entries if not name.startswith("."))
+    return () if has_folders else entries
+
+
 def others_files(path: str) -> str:
-    """Explain what to do with a file or folder that only another library reads; empty for all others.
+    """Explain what to do with a file or folder that another library reads; empty for all others.
 
     >>> others_files("shard.00000.mds")
-    "'shard.00000.mds': only mosaicml-streaming reads such files; pass its StreamingDataset to gpupipe.DataLoader"
+    "'shard.00000.mds': mosaicml-streaming reads such files; pass its StreamingDataset to gpupipe.DataLoader"
     """
     home = os.path.expanduser(path)
-    names = [path, *(sorted(os.listdir(home)) if os.path.isdir(home) else ())]
+    names = [path, *(_files(home, sorted(os.listdir(home))) if os.path.isdir(home) else ())]
     for pattern, library, what in _OTHERS:
         if any(map(pattern.search, names)):
-            return f"{path!r}: only {library} reads such files; pass {what} to gpupipe.DataLoader"
+            return f"{path!r}: {library} reads such files; pass {what} to gpupipe.DataLoader"
     return ""

@@ -113,16 +113,16 @@ class RowTable:
         """Return everything that was added.
 
         Args:
-            classes: the names of all classes, by number. Without them, class names in labels are sorted.
+            classes: the names of all classes, by number. If labels are class names, these are sorted instead.
 
         Raises:
-            ValueError: labels mix numbers and names, or one is not in ``classes``; no row has a value of a column.
+            ValueError: labels mix numbers and names; no row has a value of a column.
         """
         labels: npt.NDArray[Any] = np.frombuffer(self._labels, np.int64)
         if self._classes:
             if self._numbers:
                 raise ValueError("some labels are numbers and others class names")
-            labels, classes = self._named(labels, classes)
+            labels, classes = self._named(labels)
         # If no good row has a label, there are no labels. Otherwise a row without one is bad.
         labeled = len(self._unlabeled) < len(self) - len(self._reasons)
         for i in self._unlabeled if labeled else ():
@@ -149,14 +149,9 @@ class RowTable:
             absolute=absolute,
         )
 
-    def _named(
-        self, labels: npt.NDArray[Any], classes: tuple[str, ...]
-    ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-        """Renumber labels from the order of their first samples to the order of the classes."""
-        order = classes or tuple(sorted(self._classes))
-        unknown = self._classes.keys() - set(order)
-        if unknown:
-            raise ValueError(f"the label {min(unknown)!r} is not one of the {len(order)} classes")
+    def _named(self, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+        """Renumber labels from the order of their first samples to the order of their names."""
+        order = tuple(sorted(self._classes))
         number = {name: i for i, name in enumerate(order)}
         place = np.array([number[name] for name in self._classes] + [-1], np.int64)  # the last entry maps -1
         return place[labels], order

@@ -59,10 +59,6 @@ class Shards(Source):
         Raises :class:`ValueError` if the shard is damaged, and :class:`OSError`.
         """
 
-    def classes(self, file: IO[bytes]) -> tuple[str, ...]:
-        """Return the names of the classes by number, if the shard has them. All shards must agree."""
-        return ()
-
     def names(self, file: IO[bytes]) -> Iterable[str]:
         """Return the names of the values in the first sample of a shard, as arguments take them; for messages."""
         return ()
@@ -96,11 +92,8 @@ class Shards(Source):
         """List the rows. Raises :class:`DatasetError` if a shard cannot be read to its end, or if no shard has
         a sample."""
         started, rows = time.time_ns(), RowTable(self.columns)
-        known: set[tuple[str, ...]] = set()
         for k, content in enumerate(self._contents()):
-            found, classes = next(content), next(content)
-            rows.container(self.paths.rows[k], found)
-            known.add(classes)
+            rows.container(self.paths.rows[k], next(content))
             for row in content:
                 try:
                     rows.add(k, row)
@@ -112,12 +105,9 @@ class Shards(Source):
         if not len(rows):
             shown = printable(self.paths[0]) if len(self.paths) else "no file was given"
             raise DatasetError(f"{self.owner}: there is no sample in any of {len(self.paths)} files ({shown})")
-        if len(known) > 1:
-            raise DatasetError(f"{self.owner}: the files have different classes; make a dataset of each")
         try:
-            names = known.pop()
-            if self.labels_file and not names and rows.greatest >= 0:
-                names = names_beside(self.storage, self.prefix, rows.greatest)
+            named = self.labels_file and rows.greatest >= 0
+            names = names_beside(self.storage, self.prefix, rows.greatest) if named else ()
             return rows.listing(self.prefix, started, classes=names, absolute=self.paths.absolute)
         except ValueError as e:
             there = self.first_names() if isinstance(e, NoSuchColumn) else []
@@ -136,7 +126,7 @@ class Shards(Source):
                 yield from map(iter, pool.map(lambda k: list(self._content(k)), numbers[k : k + _AHEAD]))
 
     def _content(self, k: int) -> Iterator[Any]:
-        """Yield the status of a shard, its classes, and then its rows."""
+        """Yield the status of a shard, and then its rows."""
         path = self.paths[k]
         try:
             (found,) = self.storage.look([path])
@@ -144,7 +134,6 @@ class Shards(Source):
                 raise found
             yield found
             with self.storage.open(path) as file:
-                yield self.classes(file)
                 yield from self.rows(file, path)
         except (OSError, ValueError, *CLAIMS) as e:
             raise self._unusable(path, e) from None

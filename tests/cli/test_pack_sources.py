@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,6 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
         "s3://bucket/a-{000..127}.tar": "webdataset",
         "s3://bucket/train-{00000..01023}-of-01024": "tfrecord",
         "data/train-00000-of-01024": "tfrecord",
-        "https://host/x/y.parquet": "parquet",
         "gs://bucket/images.zip": "zip",
         "a/*.TFRecord": "tfrecord",
         "list.csv": "imagefolder",
@@ -53,7 +53,16 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
         kind_of("s3://bucket/folder/")
     (tmp_path / "class0").mkdir()
     (tmp_path / "shard.tar").touch()
+    (tmp_path / "weights.parquet").touch()
     assert kind_of(str(tmp_path)) == "imagefolder"  # as ever, if there are class folders
+
+
+@pytest.mark.parametrize(("name", "way"), [("x.parquet", "gpupipe.datasets.HuggingFace(datasets.load_dataset(")])
+def test_files_of_others_name_the_way(name: str, way: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    for given in (f"https://host/{name}", str(tmp_path / name), str(tmp_path)):
+        with pytest.raises(DatasetError, match=re.escape(f"reads such files; pass {way}")):
+            kind_of(given)
 
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:

@@ -54,30 +54,18 @@ def record(images: list[bytes], folder: Path) -> Any:
     return folder / "a.tfrecord"
 
 
-def table(images: list[bytes]) -> Any:
+def huggingface(images: list[bytes], folder: Path) -> Any:
     import pyarrow as pa
 
     about = [row(i) for i in range(len(images))]
     columns = {name: [it[name] for it in about] for name in NAMES}
-    return pa.table({"image": images, "label": range(len(images)), **columns})
+    return saved(pa.table({"image": images, "label": range(len(images)), **columns}), folder)
 
 
-def parquet(images: list[bytes], folder: Path) -> Any:
-    from pyarrow import parquet as pq
-
-    pq.write_table(table(images), folder / "a.parquet", compression="none", row_group_size=7)
-    return folder / "a.parquet"
-
-
-def huggingface(images: list[bytes], folder: Path) -> Any:
+def saved(table: Any, folder: Path) -> Any:
     hf = pytest.importorskip("datasets")
-    about = [row(i) for i in range(len(images))]
-    columns = {name: [it[name] for it in about] for name in NAMES}
-    rows = {"image": [{"bytes": i, "path": None} for i in images], "label": list(range(len(images))), **columns}
-    kinds = {"weight": hf.Value("float64"), "id": hf.Value("int64"), "caption": hf.Value("string")}
-    features = hf.Features({"image": hf.Image(), "label": hf.Value("int64"), **kinds})
-    hf.Dataset.from_dict(rows, features=features).save_to_disk(folder / "hf")
-    return hf.load_from_disk(str(folder / "hf"))
+    hf.Dataset(table).cast_column("image", hf.Image()).save_to_disk(folder / "hf")
+    return hf.load_from_disk(folder / "hf")
 
 
 def files(images: list[bytes], folder: Path) -> list[dict[str, Any]]:
@@ -114,7 +102,6 @@ def hdf5(images: list[bytes], folder: Path) -> Any:
 KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], tuple[str, ...]]] = {
     "tar": (tar, ours.WebDataset, ("json:weight", "json:deep.id", "txt")),
     "tfrecord": (record, ours.TFRecord, NAMES),
-    "parquet": (parquet, ours.Parquet, NAMES),
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
     "hdf5": (hdf5, ours.HDF5, NAMES),
     "jsonl": (jsonl, ours.Manifest, NAMES),
@@ -275,12 +262,10 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
             file["v"] = np.stack([vector(i) for i in numbers])
         return ours.HDF5(given, EVAL, columns=["v"])
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     of = pa.list_(pa.float32(), 4) if kind.endswith("fixed") else pa.list_(pa.float32())
     rows = pa.table({"image": images, "label": [*numbers], "v": pa.array(lists, of)})
-    pq.write_table(rows, folder / "a.parquet", compression="none", use_dictionary=False)
-    return ours.Parquet(folder / "a.parquet", EVAL, columns=["v"])
+    return ours.HuggingFace(saved(rows, folder), EVAL, columns=["v"])
 
 
 @pytest.mark.parametrize(
@@ -289,8 +274,8 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
         "tar",
         "tfrecord",
         "hdf5",
-        "parquet",
-        "parquet-fixed",
+        "huggingface",
+        "huggingface-fixed",
     ],
 )
 def test_arrays_of_one_shape(kind: str, images: list[bytes], tmp_path: Path) -> None:
@@ -382,16 +367,14 @@ class TestWhatIsRefused:
         assert bad.index == 1
         assert why in bad.reason
 
-    @pytest.mark.parametrize("open_as", ["manifest", "parquet"])
+    @pytest.mark.parametrize("open_as", ["manifest", "huggingface"])
     def test_structs(self, open_as: str, images: list[bytes], tmp_path: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        rows = pa.table({"image": images[:2], "x": [None, {"a": 1}]})
-        pq.write_table(rows, tmp_path / "a.parquet", compression="none")
+        rows = saved(pa.table({"image": images[:2], "x": [None, {"a": 1}]}), tmp_path)
         opens: dict[str, Callable[..., Any]] = {
             "manifest": lambda name: self.opened(tmp_path, images, None, {"a": 1}),
-            "parquet": lambda name: ours.Parquet(tmp_path / "a.parquet", columns=[name]),
+            "huggingface": lambda name: ours.HuggingFace(rows, columns=[name]),
         }
         with pytest.raises(DatasetError, match=r"'x' has values of type dict, .* write anything else as JSON texts"):
             opens[open_as]("x")

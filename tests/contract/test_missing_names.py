@@ -19,7 +19,6 @@ NAMED = {
     "tar": (ours.WebDataset, "'cls'"),
     "tfrecord": (ours.TFRecord, "'image/class/label'"),
     "hdf5": (ours.HDF5, "'labels'"),
-    "parquet": (ours.Parquet, "'label'"),
 }
 """(class, a name that there is)"""
 

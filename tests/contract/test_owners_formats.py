@@ -62,27 +62,12 @@ def tfrecord(images: Images, folder: Path) -> Path:
     return folder / "a.tfrecord"
 
 
-def hugging_face(images: Images) -> Any:
+def save_to_disk(images: Images, folder: Path) -> Path:
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     rows = {"image": [{"bytes": image, "path": None} for image in images], "label": list(range(len(images)))}
-    return datasets.Dataset.from_dict(rows, features=features)
-
-
-def save_to_disk(images: Images, folder: Path) -> Path:
-    hugging_face(images).save_to_disk(folder / "hf", num_shards=2)
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(folder / "hf", num_shards=2)
     return folder / "hf"
-
-
-def to_parquet(images: Images, folder: Path) -> Path:
-    hugging_face(images).to_parquet(folder / "a.parquet")
-    return folder / "a.parquet"
-
-
-def frame(name: str, options: dict[str, Any], images: Images, folder: Path) -> Path:
-    rows = pytest.importorskip("pandas").DataFrame({"image": list(images), "label": range(len(images))})
-    getattr(rows, f"to_{name}")(folder / f"a.{name}", **options)
-    return folder / f"a.{name}"
 
 
 def hdf5(images: Images, folder: Path) -> Path:
@@ -102,8 +87,6 @@ VARIANTS: dict[str, Write] = {
     "webdataset": shards,
     "tfrecord": tfrecord,
     "datasets-save_to_disk": save_to_disk,
-    "datasets-to_parquet": to_parquet,
-    "pandas-parquet": partial(frame, "parquet", {"compression": None}),
     "hdf5": hdf5,
 }
 

@@ -14,18 +14,14 @@ from pathlib import Path
 
 import pytest
 from command_line import error
-from format_cases import content, numbered, table, write_tar, write_tfrecord
-from support import EVAL, cpu_loader, same
+from format_cases import write_tar, write_tfrecord
 from tfrecords import example, tfrecord
 
-import gpupipe
 from gpupipe import datasets
 from gpupipe.errors import DatasetError
 from gpupipe.formats.registry import format_of
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyarrow.feather")
-import pyarrow.parquet as pq  # noqa: E402
 
 CODECS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "gzip": (gzip.compress, "unpack it once with gunzip"),
@@ -77,43 +73,3 @@ def test_what_only_begins_like_a_compressed_file_is_read(images: list[bytes], tm
     assert len(record) == 0x8B1F
     (tmp_path / "a.tfrecord").write_bytes(tfrecord(record))
     assert datasets.TFRecord(tmp_path / "a.tfrecord").fetch(0) == (images[0], None)
-
-
-def refused(old: Path, **names: str) -> str:
-    with pytest.raises(DatasetError) as caught:
-        datasets.Parquet(old, **names)
-    return str(caught.value)
-
-
-def written_again(refusal: str, old: Path) -> Path:
-    """Run the line of pyarrow that a refusal names."""
-    line, new = refusal.partition("write it again: ")[2], old.with_name("new.parquet")
-    eval(line, {"pyarrow": pa, "OLD": str(old), "NEW": str(new)})
-    return new
-
-
-def test_lengths_of_parquet_that_stand_elsewhere(images: list[bytes], tmp_path: Path) -> None:
-    options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}, "compression": "none"}
-    pq.write_table(table(images, struct_of=False), tmp_path / "a.parquet", row_group_size=5, **options)
-    new = written_again(refused(tmp_path / "a.parquet"), tmp_path / "a.parquet")
-    assert content(datasets.Parquet(new)) == numbered(images)
-
-
-@pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
-@pytest.mark.parametrize(("codec", "names"), [("snappy", {}), ("zstd", {"image": "jpg", "label": "y"})])
-def test_compressed_parquet(
-    codec: str, names: dict[str, str], images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both lines of the refusal give the same samples, whose bytes reach the engine."""
-    hf = pytest.importorskip("datasets")
-    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    given, old = table(images, struct_of=not names), tmp_path / "a.parquet"
-    pq.write_table(given.rename_columns([*names.values()] or given.column_names), old, compression=codec)
-    says = refused(old, **names)
-    assert f"its pages are compressed with {codec.upper()}, so no image can be read alone; use gpupipe." in says
-    line = says.partition("; use ")[2].partition(", or write it again")[0].replace(", image=", ", EVAL, image=")
-    found = eval(line, {"gpupipe": gpupipe, "datasets": hf, "OLD": str(old), "EVAL": EVAL})
-    plain = datasets.Parquet(written_again(says, old), EVAL, **names)
-    assert content(found) == content(plain) == numbered(images)
-    ours, theirs = ([*cpu_loader(it, "dali", batch_size=3)] for it in (found, plain))
-    assert same(ours, theirs)

@@ -293,7 +293,6 @@ def test_spoiled_states(loader: DataLoader, data: st.DataObject) -> None:
 
 CONTAINERS = (
     "zip",
-    "parquet",
     "hdf5-chunked",
 )
 SPOILED = 25
@@ -321,7 +320,7 @@ def spoiled(content: bytes, random: Random) -> bytes:
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_spoiled_containers(name: str, tmp_path: Path) -> None:
     """The rows are listed, or an error of ours says why not."""
-    pytest.importorskip({"hdf5": "h5py", "zip": "zipfile"}.get(name[:4], "pyarrow"))
+    pytest.importorskip({"hdf5": "h5py"}.get(name[:4], "zipfile"))
     pictures = [bytes([i]) * (200 + i) for i in range(4)]
     case = CASES[name]
     source = case.open(case.write(pictures, tmp_path)).source

@@ -26,7 +26,6 @@ from gpupipe.datasets import (
     ImageFolder,
     ImageList,
     Manifest,
-    Parquet,
     TFRecord,
     WebDataset,
     Zip,
@@ -37,7 +36,6 @@ from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
 
 google_crc32c = pytest.importorskip("google_crc32c")
-pa = pytest.importorskip("pyarrow")
 
 COUNT, SHAPE = 4, (6, 5, 3)
 
@@ -208,12 +206,6 @@ class TestClaims:
                 for kind in (b"x", b"g", b"L", b"K")
             ),
             (HDF5, "a.h5", hdf5_rows, "'/images' claims 16777216 images, and has "),
-            (
-                Parquet,
-                "a.parquet",
-                lambda _: b"PAR1" + struct.pack("<I4s", (1 << 31) - 1, b"PAR1"),
-                "not a complete Parquet file",
-            ),
         ],
     )
     def test_it_says_what_is_claimed_where(

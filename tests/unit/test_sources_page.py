@@ -35,7 +35,7 @@ def test_the_page_has_the_table(table: str) -> None:
 def test_what_a_class_needs_can_be_installed(table: str) -> None:
     declared = (ROOT / "pyproject.toml").read_text()
     extras = re.findall(r"gpupipe-loader\[(\w+)\]", table)
-    assert len(extras) > 3
+    assert len(extras) > 1
     assert all(re.search(rf"^{extra} = \[", declared, re.M) for extra in extras)
 
 

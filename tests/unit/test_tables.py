@@ -1,25 +1,22 @@
-"""What is special about Parquet and HDF5; what all formats share is in ``contract/test_formats.py``."""
+"""What is special about HDF5; what all formats share is in ``contract/test_formats.py``."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from format_cases import bad, content, numbered, table, write_hdf5
+from format_cases import bad, content, write_hdf5
 from support import BATCH, SEED, TRAIN, N, pictures, same
 
 import gpupipe
 from gpupipe import DataLoader
-from gpupipe.datasets import HDF5, Arrays, Parquet
+from gpupipe.datasets import HDF5, Arrays
 from gpupipe.errors import DatasetError, MissingDependency
 
 h5py = pytest.importorskip("h5py")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork")
 
@@ -27,93 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is multi-threaded, use of fork
 @pytest.fixture(scope="module")
 def images(images: list[bytes]) -> list[bytes]:
     return images[:9]
-
-
-class TestParquet:
-    @pytest.mark.parametrize("version", ["1.0", "2.0"])
-    @pytest.mark.parametrize("dictionary", [False, True])
-    def test_pages_of_all_kinds(self, version: str, dictionary: bool, images: list[bytes], tmp_path: Path) -> None:
-        rows = [*images, *images]  # so that a dictionary has less entries than there are rows
-        path = tmp_path / "a.parquet"
-        pq.write_table(
-            table(rows),
-            path,
-            compression="none",
-            use_dictionary=dictionary,
-            data_page_version=version,
-            data_page_size=4000,
-            row_group_size=7,
-        )
-        assert content(Parquet(path)) == numbered(rows)
-
-    @pytest.mark.parametrize("kind", ["binary", "large_binary"])
-    def test_a_column_of_bytes(self, kind: str, images: list[bytes], tmp_path: Path) -> None:
-        column = pa.array(images, getattr(pa, kind)())
-        pq.write_table(pa.table({"jpg": column, "y": list(range(9))}), tmp_path / "a.parquet", compression="none")
-        assert content(Parquet(tmp_path, image="jpg", label="y")) == numbered(images)
-
-    def test_what_is_missing_is_a_bad_sample(self, images: list[bytes], tmp_path: Path) -> None:
-        rows = [
-            {"bytes": images[0], "path": None},
-            None,
-            {"bytes": None, "path": "x.jpg"},
-            {"bytes": images[3], "path": None},
-        ]
-        given = pa.table({"image": rows, "label": [0, 1, 2, None]})
-        pq.write_table(given, tmp_path / "a.parquet", compression="none")
-        found = Parquet(tmp_path)
-        assert found.fetch(0) == (images[0], 0)
-        assert bad(found) == {
-            1: ("missing", "it has no bytes, and gpupipe does not follow its path"),
-            2: ("missing", "it has no bytes, and gpupipe does not follow its path"),
-            3: ("missing", "it has no label, but other samples have one"),
-        }
-        assert found.describe(2).endswith("a.parquet:x.jpg")
-
-    def test_classes_by_name_and_by_hugging_face(self, images: list[bytes], tmp_path: Path) -> None:
-        datasets = pytest.importorskip("datasets")
-        pq.write_table(
-            pa.table({"image": images[:2], "label": ["emu", "cat"]}), tmp_path / "a.parquet", compression="none"
-        )
-        found = Parquet(tmp_path / "a.parquet")
-        assert (found.classes, content(found)) == (["cat", "emu"], [(images[0], 1), (images[1], 0)])
-        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["dog", "cat"])})
-        rows = {"image": [{"bytes": i, "path": None} for i in images], "label": [1, 0, 1] * 3}
-        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "b.parquet")
-        found = Parquet(tmp_path / "b.parquet")
-        assert found.classes == ["dog", "cat"]
-        assert content(found) == [(image, i) for image, i in zip(images, [1, 0, 1] * 3, strict=True)]
-        with pytest.raises(DatasetError, match="different classes; make a dataset of each"):
-            Parquet(tmp_path)
-
-    def test_a_name_that_is_none_of_the_classes(self, images: list[bytes], tmp_path: Path) -> None:
-        about = {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["dog", "cat"]}}}}
-        for names, labels in ((["cat", "dog"], [1, 0]), (["cat", "emu"], None)):
-            given = pa.table({"image": images[:2], "label": names})
-            given = given.replace_schema_metadata({b"huggingface": json.dumps(about).encode()})
-            pq.write_table(given, tmp_path / "a.parquet", compression="none")
-            if labels is not None:
-                assert Parquet(tmp_path).targets == labels
-        with pytest.raises(DatasetError, match="the label 'emu' is not one of the 2 classes; correct it"):
-            Parquet(tmp_path)
-
-    def test_what_cannot_be_used(self, images: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pq.write_table(table(images), tmp_path / "a.parquet", compression="none")
-        with pytest.raises(DatasetError, match=r"no column 'photo'; it has image.bytes, image.path, label"):
-            Parquet(tmp_path, image="photo")
-        with pytest.raises(DatasetError, match="'label' has no bytes"):
-            Parquet(tmp_path, image="label", label=None)
-        pq.write_table(
-            table(images).append_column("w", pa.array([0.5] * len(images))), tmp_path / "w.parquet", compression="none"
-        )
-        with pytest.raises(DatasetError, match="its labels are double; they must be integers or class names"):
-            Parquet(tmp_path / "w.parquet", label="w")
-        (tmp_path / "b.parquet").write_bytes(images[0])
-        with pytest.raises(DatasetError, match="it is not a complete Parquet file"):
-            Parquet(tmp_path / "b.parquet")
-        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(MissingDependency, match=r"pip install 'gpupipe-loader\[parquet\]'"):
-            Parquet(tmp_path / "a.parquet", image="image", label="path")
 
 
 class TestHDF5:

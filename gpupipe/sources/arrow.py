@@ -1,4 +1,7 @@
-"""Tables of images: what Parquet and Hugging Face's datasets share."""
+"""Columns of Arrow tables: their values, and where the bytes of images lie.
+
+The caller got the table from pyarrow, so each function can import it.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +11,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..sources.extras import need, parse_json
-
-
-def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> tuple[str, ...]:
-    """Return the class names of a Hugging Face ``ClassLabel``, by number, from the metadata of a table."""
-    try:
-        features = parse_json((metadata or {})[b"huggingface"])["info"]["features"]
-        names = features[label]["names"] if features[label]["_type"] == "ClassLabel" else []
-    except (KeyError, ValueError, TypeError):
-        return ()
-    return tuple(map(str, names)) if isinstance(names, list) else ()
-
 
 def further_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the rows of further columns of a table: Python numbers and texts, and arrays for lists of numbers.
 
-    Returns an empty list if no columns are requested. Raises :class:`ValueError` if a column does not exist.
+    Returns an empty list if no columns are requested. Raises :class:`ValueError` if a field does not exist, or if a
+    column is damaged.
     """
     return list(zip(*(_values(_nested(table, name)) for name in columns), strict=True))
 
 
 def _nested(table: Any, name: str) -> Any:
     """Return a column, or a field of a struct column: ``a.b``. Raises :class:`ValueError`."""
-    names = table.schema.names
-    head, *fields = [name] if name in names else name.split(".")
-    if head not in names:
-        raise ValueError(f"it has no column {name!r}; it has {', '.join(names)}; correct columns=")
+    import pyarrow as pa
+    import pyarrow.compute
+
+    head, *fields = [name] if name in table.schema.names else name.split(".")
     column = table.column(head)
     column.validate(full=True)  # ArrowInvalid is a ValueError
     for field in fields:
-        pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
         there = [it.name for it in column.type] if pa.types.is_struct(column.type) else []
         if field not in there:
             raise ValueError(f"its column {head!r} has no field {field!r}; it has {', '.join(there) or 'none'}")
-        column = need("pyarrow.compute", "parquet", "fields of structs are read with pyarrow").struct_field(
-            column, field
-        )
+        column = pa.compute.struct_field(column, field)
     return column
 
 
 def _values(column: Any) -> list[Any]:
-    types = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow").types
+    from pyarrow import types
+
     kind = column.type
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         of = kind.value_type
@@ -61,8 +51,8 @@ def _values(column: Any) -> list[Any]:
 
 def checked_labels(column: Any) -> list[Any]:
     """Return class numbers or names of a column. Raises :class:`ValueError`."""
-    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
-    types = pa.types
+    from pyarrow import types
+
     if not (types.is_integer(column.type) or types.is_string(column.type) or types.is_large_string(column.type)):
         raise ValueError(f"its labels are {column.type}; they must be integers or class names")
     column.validate(full=True)  # ArrowInvalid is a ValueError
@@ -78,7 +68,8 @@ def bytes_of(
     Returns (i64[N] from ``locate(address, bytes)``, i64[N] bytes or -1 for missing values, the column of paths next to
     them). Raises :class:`ValueError` if it is not a column of bytes, or damaged.
     """
-    pa = need("pyarrow", "parquet", "Arrow's columns are read with pyarrow")
+    import pyarrow as pa
+
     if isinstance(column.type, pa.ExtensionType):
         column = column.storage
     paths = None
