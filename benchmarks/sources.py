@@ -1,7 +1,7 @@
 """Does it cost anything to keep images in a few large files instead of one file each?
 
 Prediction (two CPU cores, files in the page cache): 0.98 to 1.02 of the folder's speed for whatever is a range of bytes
-(tar, stored ZIP, TFRecord, HDF5), since one ``pread`` takes 0.02 of about
+(tar, stored ZIP, TFRecord), since one ``pread`` takes 0.02 of about
 2.5 CPU ms per image, and a file besides is opened and closed. Deflated ZIP 0.9: inflating runs at some 300 MB/s, and an
 image here has some 100 kB.
 
@@ -36,7 +36,7 @@ from format_cases import CASES
 
 MEASURES = ("benchmarks/_peers.py", "gpupipe/formats", "gpupipe/reading", "gpupipe/sources")
 BASE = "files"
-SOURCES = ("tar", "zip", "zip-deflated", "tfrecord", "hdf5")
+SOURCES = ("tar", "zip", "zip-deflated", "tfrecord")
 
 
 def opening(source: str, work: Work) -> dict[str, float]:

@@ -49,7 +49,7 @@ Source = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, tfrecord, hdf5, ..."),
+    typer.Option("--source", help="Kind of SRC if its name does not show it: webdataset, tfrecord, zip, ..."),
 ]
 ImageColumn = Annotated[
     str | None,

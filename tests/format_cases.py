@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from support import add_member
 from tfrecords import example, tfrecord
 
@@ -28,7 +27,6 @@ __all__ = [
     "bad",
     "content",
     "numbered",
-    "write_hdf5",
     "write_huggingface",
     "write_manifest",
     "write_tar",
@@ -112,20 +110,6 @@ def write_tfrecord(images: Images, folder: Path) -> str:
     return str(folder / f"train-{{00000..{SHARDS - 1:05d}}}-of-{SHARDS:05d}")
 
 
-# ---- HDF5
-
-
-def write_hdf5(images: Images, folder: Path, **options: Any) -> Path:
-    import h5py
-
-    with h5py.File(folder / "images.h5", "w") as file:
-        data = file.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8), **options)
-        for i, image in enumerate(images):
-            data[i] = np.frombuffer(image, np.uint8)
-        file["labels"] = np.arange(len(images))
-    return folder / "images.h5"
-
-
 # ---- Hugging Face
 
 
@@ -154,17 +138,11 @@ def write_manifest(images: Images, folder: Path) -> Path:
     return folder / "list.csv"
 
 
-def _hdf5_chunked(images: Images, folder: Path) -> Path:
-    return write_hdf5(images, folder, chunks=(4,))
-
-
 CASES = {
     "tar": Case("WebDataset", write_tar, ".tar"),
     "zip": Case("Zip", zip_writer(zipfile.ZIP_STORED), ".zip"),
     "zip-deflated": Case("Zip", zip_writer(zipfile.ZIP_DEFLATED), ".zip"),
     "tfrecord": Case("TFRecord", write_tfrecord, "-of-00002"),
-    "hdf5": Case("HDF5", write_hdf5, ".h5"),
-    "hdf5-chunked": Case("HDF5", _hdf5_chunked, ".h5"),
     "huggingface": Case("HuggingFace", write_huggingface, ".arrow"),
     "manifest": Case("Manifest", write_manifest, ".bin"),
 }

@@ -24,7 +24,8 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (128, b"DICM", "a DICOM image; pip install pydicom, and convert it to a format that Pillow reads"),
     (0, b"PAR1", f"a Parquet file, {_SHARDS}: gpupipe.datasets.HuggingFace(datasets.load_dataset("
      '"parquet", data_files=..., split="train"), ...)'),
-    (0, b"\x89HDF\r\n\x1a\n", f"an HDF5 file, {_SHARDS}: datasets.HDF5 of gpupipe-loader[hdf5]"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, not an image but a container; a Dataset of your own opens it "
+     "with h5py"),
     (0, b"PK\x03\x04", f"a zip file, {_SHARDS}: datasets.Zip"),
     (257, b"ustar", f"a tar file, {_SHARDS}: datasets.WebDataset"),
     (0, b"%PDF", "a PDF document"),

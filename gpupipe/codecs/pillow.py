@@ -111,15 +111,13 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
         if cut is not None:
             raise Undecodable("truncated", cut) from None
         if isinstance(e, UnidentifiedImageError):
-            source.seek(0)
-            known = known_as(source.read(HEAD))
-            if known is not None:
-                raise Undecodable("undecodable", f"Pillow does not read it: {known}") from None
+            _refuse_known(source)
         raise
     width, height = image.size
     limit = Image.MAX_IMAGE_PIXELS
     # Sizes are signed 32-bit integers in the index and in its protocol.
     if width < 1 or height < 1 or max(width, height) >= 1 << 31:
+        _refuse_known(source)  # Pillow opens HDF5 by its first bytes, and knows no more
         raise Undecodable("zero-sized", f"the image is {height}x{width} pixels (height x width)")
     if max_pixels is not None and width * height > max_pixels:
         raise Undecodable("bomb", f"{height}x{width} pixels (height x width) are more than max_pixels={max_pixels}")
@@ -127,6 +125,14 @@ def open_image(source: IO[bytes], max_pixels: int | None = None) -> Image.Image:
     if limit is not None and width * height > 2 * limit:
         raise Undecodable("bomb", f"{width * height} pixels are more than twice PIL.Image.MAX_IMAGE_PIXELS ({limit})")
     return image
+
+
+def _refuse_known(source: IO[bytes]) -> None:
+    """Raise :class:`Undecodable` if something else than Pillow reads the file."""
+    source.seek(0)
+    known = known_as(source.read(HEAD))
+    if known is not None:
+        raise Undecodable("undecodable", f"Pillow does not read it: {known}") from None
 
 
 def header(image: Image.Image, read: ReadAt, size: int) -> Header:

@@ -18,7 +18,6 @@ from .subset import Subset
 from .video import VideoFolder, VideoList
 
 if TYPE_CHECKING:
-    from ..formats.hdf5 import HDF5
     from ..formats.huggingface import HuggingFace
     from ..formats.manifest import Manifest
     from ..formats.tfrecord import TFRecord
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from .user_code import from_torch
 
 __all__ = [
-    "HDF5",
     "Arrays",
     "CocoDetection",
     "Columns",

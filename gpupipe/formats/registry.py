@@ -23,6 +23,7 @@ _OTHERS = (
     (re.compile(r"\.mds(\.\w+)?$"), "mosaicml-streaming", "its StreamingDataset"),
     (re.compile(r"(^|/)chunk-\d+-\d+(\.\w+)?\.bin$"), "litdata", "its StreamingDataset"),
     (re.compile(r"\.(lmdb|mdb)$"), "lmdb", "a Dataset of your own that opens them"),
+    (re.compile(r"\.(h5|hdf5|hdf)$"), "h5py", "a Dataset of your own that opens them with h5py"),
     (
         re.compile(r"\.(arrow|feather|ipc)$"),
         "datasets",

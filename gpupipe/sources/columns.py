@@ -113,8 +113,6 @@ class GrowingColumn:
 
 def _checked(name: str, value: Any, unfit: set[str]) -> tuple[Any, str]:
     """Return (the value or ``None``, the reason). Adds types that no column can hold to ``unfit``."""
-    if isinstance(value, np.generic):
-        value = value.item()
     if value is None:
         return None, f"it has no {name!r}, but other samples have one"
     kind = type(value).__name__

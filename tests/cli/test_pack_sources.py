@@ -57,7 +57,14 @@ def test_names_that_say_what_they_are(tmp_path: Path) -> None:
     assert kind_of(str(tmp_path)) == "imagefolder"  # as ever, if there are class folders
 
 
-@pytest.mark.parametrize(("name", "way"), [("x.parquet", "gpupipe.datasets.HuggingFace(datasets.load_dataset(")])
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("x.parquet", "gpupipe.datasets.HuggingFace(datasets.load_dataset("),
+        ("x.h5", "a Dataset of your own that opens them with h5py"),
+        ("x.hdf5", "a Dataset of your own that opens them with h5py"),
+    ],
+)
 def test_files_of_others_name_the_way(name: str, way: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     for given in (f"https://host/{name}", str(tmp_path / name), str(tmp_path)):

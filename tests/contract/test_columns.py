@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from format_cases import write_hdf5
 from support import BATCH, EVAL, TRAIN, N, add_member, cpu_loader as loader
 from tfrecords import example, tfrecord
 from torch.utils.data import default_collate
@@ -90,20 +89,10 @@ def table_of_text(images: list[bytes], folder: Path) -> Any:
     return folder / "list.csv"
 
 
-def hdf5(images: list[bytes], folder: Path) -> Any:
-    h5py = pytest.importorskip("h5py")
-    given = write_hdf5(images, folder)
-    with h5py.File(given, "a") as file:
-        for name in NAMES:
-            file[name] = [row(i)[name] for i in range(len(images))]
-    return given
-
-
 KINDS: dict[str, tuple[Callable[[list[bytes], Path], Any], Callable[..., Any], tuple[str, ...]]] = {
     "tar": (tar, ours.WebDataset, ("json:weight", "json:deep.id", "txt")),
     "tfrecord": (record, ours.TFRecord, NAMES),
     "huggingface": (huggingface, ours.HuggingFace, NAMES),
-    "hdf5": (hdf5, ours.HDF5, NAMES),
     "jsonl": (jsonl, ours.Manifest, NAMES),
     "csv": (table_of_text, ours.Manifest, NAMES),
 }
@@ -255,12 +244,6 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
         records = [example({"image": images[i], "label": i, "v": lists[i], "n": [i, 2 * i]}) for i in numbers]
         (folder / "a.tfrecord").write_bytes(tfrecord(*records))
         return ours.TFRecord(folder / "a.tfrecord", EVAL, columns=["v", "n"])
-    if kind == "hdf5":
-        h5py = pytest.importorskip("h5py")
-        given = write_hdf5(images, folder)
-        with h5py.File(given, "a") as file:
-            file["v"] = np.stack([vector(i) for i in numbers])
-        return ours.HDF5(given, EVAL, columns=["v"])
     import pyarrow as pa
 
     of = pa.list_(pa.float32(), 4) if kind.endswith("fixed") else pa.list_(pa.float32())
@@ -273,7 +256,6 @@ def vectors_of(kind: str, images: list[bytes], folder: Path) -> Any:
     [
         "tar",
         "tfrecord",
-        "hdf5",
         "huggingface",
         "huggingface-fixed",
     ],

@@ -87,7 +87,7 @@ def test_a_pickle_is_small_and_needs_no_other_package(dataset: Any, images: list
     assert len(sent) < len(pickle.dumps(TRAIN)) + 1000 + 100 * len(dataset.classes)
     named = {text.partition(".")[0] for _, text, _ in pickletools.genops(sent) if isinstance(text, str)}
     assert "gpupipe" in named
-    assert not named & {"datasets", "google_crc32c", "h5py", "lmdb", "obstore", "pyarrow"}
+    assert not named & {"datasets", "google_crc32c", "lmdb", "obstore", "pyarrow"}
     assert pickle.loads(sent).fetch(7) == (images[7], 7)
 
 

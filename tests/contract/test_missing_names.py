@@ -18,7 +18,6 @@ from gpupipe.errors import DatasetError
 NAMED = {
     "tar": (ours.WebDataset, "'cls'"),
     "tfrecord": (ours.TFRecord, "'image/class/label'"),
-    "hdf5": (ours.HDF5, "'labels'"),
 }
 """(class, a name that there is)"""
 

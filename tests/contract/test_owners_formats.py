@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -70,16 +69,6 @@ def save_to_disk(images: Images, folder: Path) -> Path:
     return folder / "hf"
 
 
-def hdf5(images: Images, folder: Path) -> Path:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(folder / "a.h5", "w") as out:
-        data = out.create_dataset("images", (len(images),), dtype=h5py.vlen_dtype(np.uint8))
-        for i, image in enumerate(images):
-            data[i] = np.frombuffer(image, np.uint8)
-        out["labels"] = np.arange(len(images))
-    return folder / "a.h5"
-
-
 VARIANTS: dict[str, Write] = {
     **{f"tar-{flavor}": partial(tar, flavor) for flavor in ("gnu", "ustar", "pax")},
     "zip-stored": partial(archive, "-q0r"),
@@ -87,7 +76,6 @@ VARIANTS: dict[str, Write] = {
     "webdataset": shards,
     "tfrecord": tfrecord,
     "datasets-save_to_disk": save_to_disk,
-    "hdf5": hdf5,
 }
 
 

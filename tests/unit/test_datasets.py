@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import gpupipe
 from gpupipe.datasets import Arrays, Dataset, ImageFolder, ImageList, Subset
 from gpupipe.errors import ConfigError, DatasetError
 from gpupipe.pipelines import imagenet
@@ -327,6 +329,23 @@ class TestArrays:
             pixels, label = Arrays(given).fetch(1)
             assert type(pixels) is np.ndarray and pixels.flags.c_contiguous and label is None
             assert (pixels == np.moveaxis(images, 1, -1)[1]).all()
+
+    @pytest.mark.parametrize("block", [0, 512])
+    def test_pixels_of_hdf5_as_the_page_maps_them(
+        self, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        h5py = pytest.importorskip("h5py")
+        images = np.arange(5 * 4 * 6 * 3, dtype=np.uint8).reshape(5, 4, 6, 3)
+        with h5py.File(tmp_path / "cifar.h5", "w", userblock_size=block) as file:
+            file["x"], file["y"] = images, np.arange(5)
+        page = (Path(__file__).parents[2] / "docs/sources.md").read_text()
+        (code,) = re.findall(r"^```python\n(import h5py\n.*?)^```", page, re.DOTALL | re.MULTILINE)
+        monkeypatch.chdir(tmp_path)
+        names: dict[str, Any] = {"gpupipe": gpupipe, "np": np, "steps": None}
+        exec(code, names)
+        found = [names["data"].fetch(i) for i in range(5)]
+        assert [label for _, label in found] == [*range(5)]
+        assert (np.stack([pixels for pixels, _ in found]) == images).all()
 
     def test_torch_tensors(self) -> None:
         torch = pytest.importorskip("torch")

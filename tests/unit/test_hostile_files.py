@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from command_line import gpupipe
 from PIL import Image
@@ -22,7 +21,6 @@ from tfrecords import masked_crc
 
 from gpupipe import GpupipeWarning
 from gpupipe.datasets import (
-    HDF5,
     ImageFolder,
     ImageList,
     Manifest,
@@ -36,65 +34,6 @@ from gpupipe.reasons import Reason
 from gpupipe.script_warnings import warn
 
 google_crc32c = pytest.importorskip("google_crc32c")
-
-COUNT, SHAPE = 4, (6, 5, 3)
-
-
-class TestHDF5:
-    """Bytes in other files: external storage, virtual datasets, external links."""
-
-    h5py = pytest.importorskip("h5py")
-
-    @pytest.fixture
-    def secret(self, tmp_path: Path) -> Path:
-        """Pixels and labels that the files below refer to."""
-        path = tmp_path / "elsewhere" / "secret.h5"
-        path.parent.mkdir()
-        with self.h5py.File(path, "w") as file:
-            file["images"] = self.pixels()
-            file["labels"] = np.arange(COUNT)
-        (path.parent / "raw").write_bytes(self.pixels().tobytes() + np.arange(COUNT, dtype="<i8").tobytes())
-        return path
-
-    @staticmethod
-    def pixels() -> Any:
-        return np.arange(COUNT * 90, dtype=np.uint64).astype(np.uint8).reshape(COUNT, *SHAPE)
-
-    def external(self, file: Any, name: str, secret: Path) -> None:
-        raw, at = str(secret.parent / "raw"), 0 if name == "images" else COUNT * 90
-        shape, dtype = ((COUNT, *SHAPE), "u1") if name == "images" else ((COUNT,), "<i8")
-        file.create_dataset(name, shape, dtype, external=[(raw, at, self.h5py.h5f.UNLIMITED)])
-
-    def virtual(self, file: Any, name: str, secret: Path) -> None:
-        shape, dtype = ((COUNT, *SHAPE), "u1") if name == "images" else ((COUNT,), "<i8")
-        layout = self.h5py.VirtualLayout(shape, dtype)
-        layout[:] = self.h5py.VirtualSource(str(secret), name, shape)
-        file.create_virtual_dataset(name, layout)
-
-    def linked(self, file: Any, name: str, secret: Path) -> None:
-        file[name] = self.h5py.ExternalLink(str(secret), name)
-
-    def linked_by_a_link(self, file: Any, name: str, secret: Path) -> None:
-        file["all"] = self.h5py.ExternalLink(str(secret), "/")
-        file[name] = self.h5py.SoftLink(f"/all/{name}")
-
-    OUTSIDE = pytest.mark.parametrize("outside", [external, virtual, linked, linked_by_a_link])
-
-    @OUTSIDE
-    @pytest.mark.parametrize("which", ["images", "labels"])
-    def test_images_and_labels_of_other_files_are_refused(
-        self, which: str, outside: Callable[..., None], secret: Path, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "a.h5"
-        with self.h5py.File(path, "w") as file:
-            outside(self, file, which, secret)
-            if which == "labels":
-                images = file.create_dataset("images", (COUNT,), self.h5py.vlen_dtype(np.uint8))
-                images[:] = [np.zeros(i + 1, np.uint8) for i in range(COUNT)]
-            else:
-                file["labels"] = np.arange(COUNT)
-        with pytest.raises(DatasetError, match=rf"a.h5 cannot be used: .*{which}'.*; copy it into one file: file"):
-            HDF5(path)
 
 
 def deflated(data: bytes) -> bytes:
@@ -174,14 +113,6 @@ def pax_size(folder: Path) -> bytes:
     return tar_head(b"x", len(record)) + record.ljust(512, b"\0") + tar_head(b"0", 10) + bytes(512)
 
 
-def hdf5_rows(folder: Path) -> bytes:
-    """Millions of images in a few kilobytes: chunks that were never written."""
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(folder / "made.h5", "w") as file:
-        file.create_dataset("images", (1 << 24,), h5py.vlen_dtype(np.uint8), chunks=(1 << 20,))
-    return (folder / "made.h5").read_bytes()
-
-
 class TestClaims:
     """An error names the file, the place and the claim, and no memory is taken for it."""
 
@@ -205,7 +136,6 @@ class TestClaims:
                 )
                 for kind in (b"x", b"g", b"L", b"K")
             ),
-            (HDF5, "a.h5", hdf5_rows, "'/images' claims 16777216 images, and has "),
         ],
     )
     def test_it_says_what_is_claimed_where(

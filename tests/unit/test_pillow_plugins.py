@@ -193,6 +193,7 @@ def test_packing_has_the_plugins_of_the_script(tree: Path, register: Register, t
         (b"\0\0\0\x18ftypmif1", "pillow_heif.register_heif_opener"),
         (b"\xff\x0a\x01", "pip install pillow-jxl-plugin"),
         (b"PAR1", r'a Parquet file, .*: gpupipe.datasets.HuggingFace\(datasets.load_dataset\("parquet", data_files='),
+        (b"\x89HDF\r\n\x1a\n", "an HDF5 file, .*; a Dataset of your own opens it with h5py"),
         (bytes(128) + b"DICM", "a DICOM image"),
         (b'<?xml version="1.0"?><svg', "an SVG drawing"),
         (b"hello", "not an image in any format that Pillow reads"),
