@@ -15,13 +15,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 from _common import Table, describe_files, heading, photographs, save
-from live_loaders import BATCH, TRANSFORM, _cpu_seconds, epoch
+from live_loaders import BATCH, TRANSFORM, epoch
 from torch.utils.data import DataLoader as TorchLoader
 
 import gpupipe
@@ -88,11 +87,9 @@ def main() -> None:
             found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
             for number in range(args.rounds + 1):
                 for way in WAYS if number % 2 else WAYS[::-1]:
-                    before = _cpu_seconds()
                     took = epoch(loaders[way])
-                    time.sleep(0.5)  # the planned loader reads ahead of its next epoch
                     if number:
-                        found[way].append({**took, "cpu": (_cpu_seconds() - before) / args.images})
+                        found[way].append(took)
             case: dict[str, Any] = {"workers": workers}
             for way in WAYS:
                 told = {key: statistics.median(t[key] for t in found[way]) for key in ("wall", "cpu")}
