@@ -7,9 +7,8 @@ from typing import Any
 
 from ..errors import ConfigError
 from .epoch import EpochIterator
-from .live_epoch import LiveEpoch
 from .live_order import SeededOrder, TorchsOrder
-from .live_session import LiveSession
+from .live_session import LiveEpoch, LiveSession
 from .session import Session
 
 

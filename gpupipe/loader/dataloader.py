@@ -20,7 +20,7 @@ from .agreement import gathered
 from .arguments import NAMES, Arguments, Options, Shuffling, taken_as
 from .bad_sample_report import BadSampleReport
 from .epoch import EpochIterator
-from .live_epoch import LiveEpoch
+from .live_session import LiveEpoch
 from .samplers import arguments_within
 from .session import Counts, Session
 from .start import refreshed, session_of, with_arguments, with_batches
