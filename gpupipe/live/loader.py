@@ -36,7 +36,7 @@ class LiveLoader(TorchLoader[Any]):
     def __init__(self, *, waits: bool, on_error: OnError = "raise", keeps_states: bool = True, **arguments: Any):
         super().__init__(**arguments)
         self._waits = waits
-        self.given, self.given_collate_fn = self.dataset, self.collate_fn
+        self.given = self.dataset
         self._on_error, self._keeps_states = on_error, keeps_states
         self.trays: list[Trays] = []
         """Those of worker processes that have ended."""
