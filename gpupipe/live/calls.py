@@ -89,13 +89,6 @@ def _pixels(tensor: Any) -> PixelStep | None:
     return step if isinstance(step, PixelStep) else None
 
 
-def _op(tensor: WaitingTensor, redo: Callable[[Tensor], Tensor], moves: tuple[Move, ...]) -> WaitingTensor:
-    step = tensor.step
-    assert isinstance(step, PixelStep)
-    size = moves[-1].size if moves else step.size
-    return WaitingTensor(PixelStep(step, redo, moves, (step.shape[0], *size), step.dtype))
-
-
 # ---- parts of a batch
 
 
@@ -145,12 +138,13 @@ def _item(function: Callable[..., Any], tensor: Any, index: Any) -> Any:
         if stacked and made is not NotImplemented and len(tensor.step.args) == 1 and not tensor.step.kwargs:
             made.step = tensor.step.args[0][index]  # what was stacked, as long as nothing writes to it
         return made
-    moves = rows.cropped(step.size, *window)  # type: ignore[union-attr]
+    assert step is not None  # as its window
+    moves = rows.cropped(step.size, *window)
     if moves is None:
         return _view(function, tensor, index)
 
     view = Alias(function, (index,))
-    return shared(tensor, _op(tensor, view, moves), view)
+    return shared(tensor, WaitingTensor(step.then(view, moves)), view)
 
 
 def _window(shape: tuple[int, ...], parts: tuple[Any, ...]) -> tuple[int, int, int, int] | None:
@@ -179,9 +173,9 @@ def _set_item(function: Callable[..., Any], tensor: Any, index: Any, value: Any)
         window = _window(step.shape, parts)
         if window is not None and min(window[2:]) > 0:
             moves = rows.found(rows.erase, step.size, *window, value)
-    if moves is not None:
+    if step is not None and moves is not None:
         kept = value.clone() if isinstance(value, Tensor) else value
-        tensor.step = _op(tensor, lambda x: with_changes(x, ((), function, (index, kept), ())), moves).step
+        tensor.step = step.then(lambda x: with_changes(x, ((), function, (index, kept), ())), moves)
         return None
     if list(waiting_in(index)) or in_place(function, tensor, index, value) is NotImplemented:
         return NotImplemented
@@ -193,7 +187,7 @@ def _flip(function: Callable[..., Any], tensor: Any, *dims: Any, **kwargs: Any) 
     axes = {1: "vertical", -2: "vertical", 2: "horizontal", -1: "horizontal"}
     if step is None or kwargs or len(given) != 1 or given[0] not in axes:
         return _new(function, tensor, *dims, **kwargs)
-    return _op(tensor, lambda x: function(x, *dims), rows.flipped(step.size, axes[given[0]]))
+    return WaitingTensor(step.then(lambda x: function(x, *dims), rows.flipped(step.size, axes[given[0]])))
 
 
 # ---- arithmetic
@@ -243,10 +237,10 @@ def _arithmetic(name: str, *, inplace: bool = False) -> Callable[..., Any]:
             return _new(function, tensor, *args, **kwargs)
         move = Move(ops.Normalize, (), (("mean", found[0]), ("std", found[1])), step.size)
         value = args[0].clone() if isinstance(args[0], Tensor) else args[0]
-        made = _op(tensor, lambda x: function(x, value), (move,))
+        made = step.then(lambda x: function(x, value), (move,))
         if not inplace:
-            return made
-        tensor.step = made.step
+            return WaitingTensor(made)
+        tensor.step = made
         return tensor
 
     return call

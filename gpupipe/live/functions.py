@@ -55,9 +55,8 @@ def changed(
     step = tensor.step
     if moves is None or not isinstance(step, PixelStep):
         return NotImplemented
-    size = moves[-1].size if moves else step.size
     kind = type(tensor) if keeps_class or tensor.stays_subclass() else WaitingTensor
-    return kind(PixelStep(step, redo, moves, (step.shape[0], *size), dtype or step.dtype))
+    return kind(step.then(redo, moves, dtype))
 
 
 def _to_tensor(really: Callable[..., Any], picture: Any) -> Any:

@@ -319,6 +319,13 @@ class PixelStep(Waits):
         _, height, width = self.shape
         return height, width
 
+    def then(
+        self, redo: Callable[[Tensor], Tensor], moves: tuple[Move, ...], dtype: torch.dtype | None = None
+    ) -> PixelStep:
+        """Return the result of another function, which keeps the channels."""
+        size = moves[-1].size if moves else self.size
+        return PixelStep(self, redo, moves, (self.shape[0], *size), dtype or self.dtype)
+
     def tensor(self) -> Tensor:
         """Return a new tensor, as the library makes it."""
         with self.source.lock:
