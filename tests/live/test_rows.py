@@ -339,6 +339,13 @@ def test_rows_of_tensors(name: str) -> None:
             checked(lambda: of_tensors(changes, bytes_=bytes_), within=within)  # noqa: B023
 
 
+@pytest.mark.parametrize("name", sorted(FLOATS & TENSORS.keys()))
+def test_v1_rounds_bytes_itself(name: str) -> None:
+    with switched(True):
+        made = TENSORS[name](random.Random(SEED), True)(F.pil_to_tensor(loaded(0)))
+    assert not waits(made)
+
+
 @pytest.mark.parametrize("name", [*ARITHMETIC, *CALLS])
 def test_calls(name: str) -> None:
     checked(lambda: of_tensors([{**ARITHMETIC, **CALLS}[name]] * 2, bytes_=False))
