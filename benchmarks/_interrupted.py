@@ -58,6 +58,14 @@ def started() -> tuple[set[int], set[str]]:
     return set(children()), {thread.name for thread in threading.enumerate()}
 
 
+def left_after(before: tuple[set[int], set[str]]) -> tuple[set[int], set[str]]:
+    """What there is when everything has ended, or patience has."""
+    until = time.monotonic() + PATIENCE
+    while started() != before and time.monotonic() < until:
+        time.sleep(0.01)
+    return started()
+
+
 def in_next(error: BaseException) -> bool:
     """Whether it came while a batch was made. In between, such as in ``iter()``, a loader keeps what it has started."""
     return any(frame.name == "_next_of" for frame in traceback.extract_tb(error.__traceback__)[:-1])
@@ -85,13 +93,12 @@ def main(folder: str, kind: str, use: str) -> None:
                 pass
     except KeyboardInterrupt as e:
         caught, ended_by_it = time.monotonic(), in_next(e)
-    while ended_by_it and started() != before and time.monotonic() < caught + PATIENCE:
-        time.sleep(0.01)
-    left, gone = started(), time.monotonic()
+    left = left_after(before) if ended_by_it else before
+    gone = time.monotonic()
     right = labels_of(loader) == wanted
     loader.close()
     if not ended_by_it:
-        left = started()
+        left = left_after(before)
     more = [sorted(map(str, left[0] - before[0])), sorted(left[1] - before[1])]
     found = {"caught": caught, "gone": gone, "left": more}
     print(json.dumps({**found, "right": right}), flush=True)
