@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -410,12 +410,12 @@ class LiveEpoch:
         if self._kept is not None:
             self._kept.renew()
         try:
-            if self._inner is None:
-                self._begin(session)
-            return self._next(session)
-        except StopIteration:
+            with suppress(StopIteration):  # its traceback would keep the workers
+                if self._inner is None:
+                    self._begin(session)
+                return self._next(session)
             self._finish(session)
-            raise
+            raise StopIteration
         finally:
             self._meter.leave()
             self._left = time.perf_counter()
@@ -524,7 +524,8 @@ class LiveEpoch:
             making = self._pending.popleft().making
             if making is not None:
                 making.give_up()
-        self._inner = None
+        with deferred():  # finalizers of multiprocessing would lose an interrupt
+            self._inner = None
         if session is not None and self._kept is not None:
             session.take_back(self._kept)
 

@@ -275,6 +275,17 @@ def test_an_interrupt_while_the_engine_rests(root: Path, monkeypatch: pytest.Mon
             next(iter(loader))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_interrupt_while_workers_are_freed(root: Path, workers: int) -> None:
+    """multiprocessing frees processes and queues by finalizers, whose exceptions Python ignores."""
+    with gpupipe.DataLoader(Pictures(root), 4, num_workers=workers, device="cpu", engine="dali") as loader:
+        epoch: Any = iter(loader)
+        assert len(next(epoch)[0]) == 4
+        epoch._inner.last = Loud()
+        with pytest.raises(KeyboardInterrupt):
+            deque(epoch, maxlen=0)
+
+
 def test_an_interrupt_as_soon_as_workers_have_begun(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_after(monkeypatch, LiveLoader, "_get_iterator")
     before = set(multiprocessing.active_children())
